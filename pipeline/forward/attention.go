@@ -33,39 +33,16 @@ func (a attention) check(m *Model) error {
 	case a.Temperature != nil && (!finite(a.Temperature.Floor, math.SmallestNonzeroFloat32) || !finite(math.Abs(a.Temperature.Scale), 0)):
 		return fmt.Errorf("temperature %+v: %w", *a.Temperature, tensor.ErrCorrupt)
 	}
-	if err := m.addRope(a.Rope, a.HeadDim); err != nil {
-		return err
-	}
-	if err := m.checkLinears(
-		slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.o", &a.O, hidden, q},
-	); err != nil {
-		return err
-	}
-	if a.V.Weight.Tensor != "" {
-		if err := m.checkLinear("attention.v", &a.V, kv, hidden); err != nil {
-			return err
-		}
-	}
-	if a.Gate.Weight.Tensor != "" {
-		if err := m.checkLinear("attention.gate", &a.Gate, q, hidden); err != nil {
-			return err
-		}
-	}
-	if a.Sinks.Tensor != "" {
-		if err := m.checkWeight("sinks", a.Sinks, a.Heads, 0); err != nil {
-			return err
-		}
-	}
-	if err := m.checkNorm("query norm", a.QNorm, a.HeadDim, q); err != nil {
-		return err
-	}
-	if err := m.checkNorm("key norm", a.KNorm, a.HeadDim, kv); err != nil {
-		return err
-	}
-	if err := m.checkNorm("value norm", a.VNorm, a.HeadDim, kv); err != nil {
-		return err
-	}
-	return m.checkNorm("output norm", a.OutNorm, q)
+	return cmp.Or(
+		m.addRope(a.Rope, a.HeadDim),
+		m.checkLinears(slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.o", &a.O, hidden, q}),
+		m.checkOptional(slot{"attention.v", &a.V, kv, hidden}, slot{"attention.gate", &a.Gate, q, hidden}),
+		m.checkVector("sinks", a.Sinks, a.Heads),
+		m.checkNorm("query norm", a.QNorm, a.HeadDim, q),
+		m.checkNorm("key norm", a.KNorm, a.HeadDim, kv),
+		m.checkNorm("value norm", a.VNorm, a.HeadDim, kv),
+		m.checkNorm("output norm", a.OutNorm, q),
+	)
 }
 
 func (a attention) cost() cost {
@@ -101,35 +78,24 @@ type attended struct {
 
 // compute is run, and keeps in w, if that is not nil, what gradients need.
 func (a attention) compute(ctx context.Context, s *space, x []float32, w *attended) ([]float32, error) {
-	q, err := s.project(ctx, x, &a.Q)
+	qkv, err := s.projections(ctx, x, present(&a.Q, &a.K, &a.V)...)
 	if err != nil {
 		return nil, err
 	}
-	k, err := s.project(ctx, x, &a.K)
-	if err != nil {
+	if len(qkv) < 3 { // values are keys
+		qkv = append(qkv, s.clone(qkv[1]))
+	}
+	sinks, err := s.vectors(a.Sinks)
+	if err := cmp.Or(err, a.prepare(s, qkv, w)); err != nil {
 		return nil, err
 	}
-	var v []float32
-	if a.V.Weight.Tensor == "" {
-		v = s.clone(k)
-	} else if v, err = s.project(ctx, x, &a.V); err != nil {
-		return nil, err
-	}
-	qkv := [3][]float32{q, k, v}
-	if err := a.prepare(s, qkv, w); err != nil {
-		return nil, err
-	}
+	q, k, v := qkv[0], qkv[1], qkv[2]
 	h := heads{
 		count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{q: q, k: k, dim: a.HeadDim}}, v: v, out: q, valueDim: a.HeadDim,
-		scale: a.Scale, cap: a.Cap, mask: causal(a.Window, a.Chunk), slopes: a.Slopes,
+		scale: a.Scale, cap: a.Cap, mask: causal(a.Window, a.Chunk), slopes: a.Slopes, sinks: sinks[0],
 	}
 	if a.Scale == 0 {
 		h.scale = 1 / math.Sqrt(float64(a.HeadDim))
-	}
-	if a.Sinks.Tensor != "" {
-		if h.sinks, err = s.vector(a.Sinks); err != nil {
-			return nil, err
-		}
 	}
 	if w != nil {
 		h.out = s.take(a.Heads * a.HeadDim)
@@ -145,7 +111,7 @@ func (a attention) compute(ctx context.Context, s *space, x []float32, w *attend
 }
 
 // prepare normalises, clips and turns queries, keys and values, in place.
-func (a attention) prepare(s *space, qkv [3][]float32, w *attended) error {
+func (a attention) prepare(s *space, qkv [][]float32, w *attended) error {
 	norm := func(i int, n *arch.Norm) error {
 		if n == nil {
 			return nil
@@ -156,13 +122,9 @@ func (a attention) prepare(s *space, qkv [3][]float32, w *attended) error {
 		return s.norm(qkv[i], qkv[i], n)
 	}
 	norms := func() error { return cmp.Or(norm(0, a.QNorm), norm(1, a.KNorm)) }
-	if err := norm(2, a.VNorm); err != nil {
-		return err
-	}
+	err := norm(2, a.VNorm)
 	if !a.NormAfter {
-		if err := norms(); err != nil {
-			return err
-		}
+		err = cmp.Or(err, norms())
 	}
 	if a.Clip != 0 {
 		for i, x := range qkv {
@@ -176,14 +138,12 @@ func (a attention) prepare(s *space, qkv [3][]float32, w *attended) error {
 	s.rotate(qkv[0], turn, a.Heads, a.HeadDim)
 	s.rotate(qkv[1], turn, a.KVHeads, a.HeadDim)
 	if a.NormAfter {
-		if err := norms(); err != nil {
-			return err
-		}
+		err = cmp.Or(err, norms())
 	}
 	if a.Temperature != nil {
 		s.warm(qkv[0], a.Heads*a.HeadDim, a.Temperature)
 	}
-	return nil
+	return err
 }
 
 // finish makes of what attention gives, o, the input of O: gated and normalised.
@@ -200,10 +160,7 @@ func (a attention) finish(ctx context.Context, s *space, o, x []float32, w *atte
 		}
 		s.mulAll(o, gates)
 	}
-	if a.OutNorm == nil {
-		return o, nil
-	}
-	if w != nil {
+	if w != nil && a.OutNorm != nil {
 		w.plainOut = o
 		o = s.clone(o)
 	}

@@ -110,10 +110,35 @@ func (s *space) project(ctx context.Context, x []float32, l *arch.Linear) ([]flo
 	return y, s.linear(ctx, y, x, s.tokens(), l)
 }
 
-// norm normalises x; dst may be x. Without a norm it does nothing but copy.
+// projections are those of several layers.
+func (s *space) projections(ctx context.Context, x []float32, layers ...*arch.Linear) (all [][]float32, err error) {
+	for _, l := range layers {
+		y, err := s.project(ctx, x, l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, y)
+	}
+	return all, nil
+}
+
+// vectors reads several; those without a tensor are nil.
+func (s *space) vectors(of ...arch.Weight) (all [][]float32, err error) {
+	all = make([][]float32, len(of))
+	for i, w := range of {
+		if w.Tensor == "" {
+			continue
+		}
+		if all[i], err = s.vector(w); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// norm normalises x; dst may be x, and has to be where there may be no norm.
 func (s *space) norm(dst, x []float32, n *arch.Norm) error {
 	if n == nil {
-		copy(dst, x)
 		return nil
 	}
 	h := s.held.norm(n)

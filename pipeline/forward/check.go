@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,10 +17,7 @@ func (m *Model) check() error {
 	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
 		return fmt.Errorf("a decoder of %d layers, width %d and %d tokens: %w", len(d.Layers), d.Hidden, d.Vocab, tensor.ErrCorrupt)
 	}
-	if err := m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden); err != nil {
-		return err
-	}
-	if err := m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden); err != nil {
+	if err := cmp.Or(m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden), m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden)); err != nil {
 		return err
 	}
 	if d.Positions.Tensor != "" {
@@ -42,10 +40,7 @@ func (m *Model) check() error {
 		}
 		m.layers = append(m.layers, layer)
 	}
-	if err := m.checkNorm("final norm", &d.FinalNorm, d.Hidden); err != nil {
-		return err
-	}
-	return m.checkLinear("head", &d.Head, d.Vocab, d.Hidden)
+	return cmp.Or(m.checkNorm("final norm", &d.FinalNorm, d.Hidden), m.checkLinear("head", &d.Head, d.Vocab, d.Hidden))
 }
 
 func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
@@ -55,13 +50,8 @@ func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
 			return nil, fmt.Errorf("the first branch is parallel to none: %w", tensor.ErrCorrupt)
 		}
 		part, err := m.checkBranch(i, b)
-		if err != nil {
+		if err := cmp.Or(err, m.checkVector(fmt.Sprintf("gain of branch %d", i), b.Gain, 1)); err != nil {
 			return nil, err
-		}
-		if b.Gain.Tensor != "" {
-			if err := m.checkWeight(fmt.Sprintf("gain of branch %d", i), b.Gain, 1, 0); err != nil {
-				return nil, err
-			}
 		}
 		c := part.cost(m.decoder.Hidden)
 		if b.Parallel || i+1 < len(l) && l[i+1].Parallel {
@@ -107,13 +97,10 @@ func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
 	if !finite(n.Eps, 0) {
 		return fmt.Errorf("%s: epsilon %v: %w", slot, n.Eps, tensor.ErrCorrupt)
 	}
-	if n.Beta.Tensor == "" {
-		return nil
-	}
-	if !n.Centered {
+	if n.Beta.Tensor != "" && !n.Centered {
 		return fmt.Errorf("%s: RMSNorm with a bias: %w", slot, tensor.ErrUnsupported)
 	}
-	return m.checkWeight(slot+" bias", n.Beta, size, 0)
+	return m.checkVector(slot+" bias", n.Beta, size)
 }
 
 // checkLinear demands a linear layer, whose matrix it notes.
@@ -122,10 +109,7 @@ func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 		return err
 	}
 	m.addMatrix(l.Weight)
-	if l.Bias.Tensor == "" {
-		return nil
-	}
-	return m.checkWeight(slot+" bias", l.Bias, rows, 0)
+	return m.checkVector(slot+" bias", l.Bias, rows)
 }
 
 // slot is a linear layer that a block has, and the shape it must have.
@@ -142,6 +126,19 @@ func (m *Model) checkLinears(slots ...slot) error {
 		}
 	}
 	return nil
+}
+
+// checkOptional is checkLinears for those that have a tensor.
+func (m *Model) checkOptional(slots ...slot) error {
+	return m.checkLinears(slices.DeleteFunc(slots, func(s slot) bool { return s.linear.Weight.Tensor == "" })...)
+}
+
+// checkVector demands a vector of n elements, if it has a tensor.
+func (m *Model) checkVector(slot string, w arch.Weight, n int) error {
+	if w.Tensor == "" {
+		return nil
+	}
+	return m.checkWeight(slot, w, n, 0)
 }
 
 // checkWeight compares a slot with what the computation needs and with the tensor of the source.

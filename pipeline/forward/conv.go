@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -13,13 +14,10 @@ type shortConv struct{ *arch.ShortConv }
 
 func (c shortConv) check(m *Model) error {
 	hidden := m.decoder.Hidden
-	if err := m.checkLinear("conv.in", &c.In, 3*hidden, hidden); err != nil {
-		return err
-	}
-	if err := m.checkTaps(c.Taps, c.Bias, hidden); err != nil {
-		return err
-	}
-	return m.checkLinear("conv.out", &c.Out, hidden, hidden)
+	return cmp.Or(
+		m.checkLinears(slot{"conv.in", &c.In, 3 * hidden, hidden}, slot{"conv.out", &c.Out, hidden, hidden}),
+		m.checkTaps(c.Taps, c.Bias, hidden),
+	)
 }
 
 func (c shortConv) cost() cost { return cost{token: c.In.Weight.Rows + c.Out.Weight.Cols} }
@@ -61,10 +59,7 @@ func (m *Model) checkTaps(taps []arch.Weight, bias arch.Weight, channels int) er
 			return err
 		}
 	}
-	if bias.Tensor == "" {
-		return nil
-	}
-	return m.checkWeight("convolution bias", bias, channels, 0)
+	return m.checkVector("convolution bias", bias, channels)
 }
 
 // channelBlock is how many channels of a convolution a thread does at a time.
@@ -73,19 +68,13 @@ const channelBlock = 256
 // convolve replaces x [tokens, width] by its causal depthwise convolution, the present token's tap being the last. Sums
 // are float64, where products are exact, and rounded once.
 func (s *space) convolve(ctx context.Context, x []float32, width int, taps []arch.Weight, bias arch.Weight) error {
-	weights := make([][]float32, len(taps))
-	for j, w := range taps {
-		var err error
-		if weights[j], err = s.vector(w); err != nil {
-			return err
-		}
+	weights, err := s.vectors(append(taps[:len(taps):len(taps)], bias)...)
+	if err != nil {
+		return err
 	}
-	offsets := make([]float32, width)
-	if bias.Tensor != "" {
-		var err error
-		if offsets, err = s.vector(bias); err != nil {
-			return err
-		}
+	offsets := weights[len(taps)]
+	if offsets == nil {
+		offsets = make([]float32, width)
 	}
 	blocks := (width + channelBlock - 1) / channelBlock
 	return s.each(ctx, len(s.lengths)*blocks, func(u int, _ *buffer) error {

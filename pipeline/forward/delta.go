@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -29,22 +30,16 @@ func (d delta) check(m *Model) error {
 		}
 	}
 	hidden, qkv := m.decoder.Hidden, 2*d.keys()+d.values()
-	if err := m.checkTaps(d.Taps, arch.Weight{}, qkv); err != nil {
-		return err
-	}
-	if err := m.checkWeight("decay", d.Decay, d.ValueHeads, 0); err != nil {
-		return err
-	}
-	if err := m.checkWeight("time bias", d.DtBias, d.ValueHeads, 0); err != nil {
-		return err
-	}
-	if err := m.checkNorm("delta norm", &d.Norm, d.ValueDim); err != nil {
-		return err
-	}
-	return m.checkLinears(
-		slot{"delta.qkv", &d.QKV, qkv, hidden}, slot{"delta.z", &d.Z, d.values(), hidden},
-		slot{"delta.b", &d.B, d.ValueHeads, hidden}, slot{"delta.a", &d.A, d.ValueHeads, hidden},
-		slot{"delta.out", &d.Out, hidden, d.values()},
+	return cmp.Or(
+		m.checkTaps(d.Taps, arch.Weight{}, qkv),
+		m.checkWeight("decay", d.Decay, d.ValueHeads, 0),
+		m.checkWeight("time bias", d.DtBias, d.ValueHeads, 0),
+		m.checkNorm("delta norm", &d.Norm, d.ValueDim),
+		m.checkLinears(
+			slot{"delta.qkv", &d.QKV, qkv, hidden}, slot{"delta.z", &d.Z, d.values(), hidden},
+			slot{"delta.b", &d.B, d.ValueHeads, hidden}, slot{"delta.a", &d.A, d.ValueHeads, hidden},
+			slot{"delta.out", &d.Out, hidden, d.values()},
+		),
 	)
 }
 
@@ -58,28 +53,20 @@ func (d delta) cost() cost {
 func (d delta) last() *arch.Linear { return &d.Out }
 
 func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
-	var qkv, z, beta, keep []float32
-	for _, p := range []struct {
-		to     *[]float32
-		linear *arch.Linear
-	}{{&qkv, &d.QKV}, {&z, &d.Z}, {&beta, &d.B}, {&keep, &d.A}} {
-		var err error
-		if *p.to, err = s.project(ctx, x, p.linear); err != nil {
-			return nil, err
-		}
+	in, err := s.projections(ctx, x, &d.QKV, &d.Z, &d.B, &d.A)
+	if err != nil {
+		return nil, err
 	}
+	qkv, z, beta, keep := in[0], in[1], in[2], in[3]
 	if err := s.convolve(ctx, qkv, 2*d.keys()+d.values(), d.Taps, arch.Weight{}); err != nil {
 		return nil, err
 	}
 	s.siluAll(qkv)
-	decay, err := s.vector(d.Decay)
+	v, err := s.vectors(d.Decay, d.DtBias)
 	if err != nil {
 		return nil, err
 	}
-	bias, err := s.vector(d.DtBias)
-	if err != nil {
-		return nil, err
-	}
+	decay, bias := v[0], v[1]
 	s.pointwise(beta, sigmoid)
 	for i, a := range keep {
 		h := i % d.ValueHeads

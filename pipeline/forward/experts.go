@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -35,23 +36,14 @@ func (e experts) check(m *Model) error {
 			return fmt.Errorf("%d of %d experts out of %d of %d groups by their %d best: %w", e.TopK, count, e.TopGroups, e.Groups, e.GroupTop, tensor.ErrCorrupt)
 		}
 	}
-	if err := m.checkLinear("experts.router", &e.Router, count, hidden); err != nil {
+	if err := cmp.Or(
+		m.checkLinears(slot{"experts.router", &e.Router, count, hidden}),
+		m.checkVector("experts.correction", e.Correction, count),
+		m.checkVector("experts.gains", e.Gains, count),
+		m.checkNorm("norm of experts", e.RouterNorm, hidden),
+		m.checkNorm("norm of experts", e.Norm, hidden),
+	); err != nil {
 		return err
-	}
-	if e.Correction.Tensor != "" {
-		if err := m.checkWeight("experts.correction", e.Correction, count, 0); err != nil {
-			return err
-		}
-	}
-	if e.Gains.Tensor != "" {
-		if err := m.checkWeight("experts.gains", e.Gains, count, 0); err != nil {
-			return err
-		}
-	}
-	for _, n := range []*arch.Norm{e.RouterNorm, e.Norm} {
-		if err := m.checkNorm("norm of experts", n, hidden); err != nil {
-			return err
-		}
 	}
 	for j := range e.Experts {
 		if err := (mlp{&e.Experts[j]}).check(m); err != nil {
@@ -64,10 +56,7 @@ func (e experts) check(m *Model) error {
 	if err := (mlp{e.Shared}).check(m); err != nil {
 		return fmt.Errorf("shared expert: %w", err)
 	}
-	if e.SharedGate.Weight.Tensor == "" {
-		return nil
-	}
-	return m.checkLinear("experts.shared_gate", &e.SharedGate, 1, hidden)
+	return m.checkOptional(slot{"experts.shared_gate", &e.SharedGate, 1, hidden})
 }
 
 // wide is the largest working memory of an expert.
@@ -122,18 +111,11 @@ func (e experts) run(ctx context.Context, s *space, x []float32) ([]float32, err
 		}
 		x = normed
 	}
-	var correction, gains []float32
-	for _, v := range []struct {
-		to *[]float32
-		w  arch.Weight
-	}{{&correction, e.Correction}, {&gains, e.Gains}} {
-		if v.w.Tensor == "" {
-			continue
-		}
-		if *v.to, err = s.vector(v.w); err != nil {
-			return nil, err
-		}
+	v, err := s.vectors(e.Correction, e.Gains)
+	if err != nil {
+		return nil, err
 	}
+	correction, gains := v[0], v[1]
 	chosen := make([]int32, n*e.TopK)
 	if err := s.each(ctx, n, func(i int, b *buffer) error {
 		e.route(scores[i*len(e.Experts):(i+1)*len(e.Experts)], correction, chosen[i*e.TopK:(i+1)*e.TopK], weights[i*e.TopK:(i+1)*e.TopK], b)

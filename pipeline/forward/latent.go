@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -27,30 +28,25 @@ func (a latent) check(m *Model) error {
 	if !finite(a.Scale, 0) || a.Scale == 0 {
 		return fmt.Errorf("scale %v: %w", a.Scale, tensor.ErrCorrupt)
 	}
-	if err := m.addRope(a.Rope, a.RopeDim); err != nil {
-		return err
-	}
 	query := hidden
 	if a.QRank != 0 {
 		var err error
 		if query, err = width("queries", a.QRank); err != nil {
 			return err
 		}
-		if err := m.checkLinear("attention.q_down", &a.QDown, query, hidden); err != nil {
-			return err
-		}
-		if err := m.checkNorm("query norm", a.QNorm, query); err != nil {
+		if err := cmp.Or(m.checkLinear("attention.q_down", &a.QDown, query, hidden), m.checkNorm("query norm", a.QNorm, query)); err != nil {
 			return err
 		}
 	}
-	if err := m.checkNorm("latent norm", a.KVNorm, a.KVRank); err != nil {
-		return err
-	}
-	return m.checkLinears(
-		slot{"attention.q_nope", &a.QNope, nope, query}, slot{"attention.q_rope", &a.QRope, rope, query},
-		slot{"attention.kv_down", &a.KVDown, a.KVRank, hidden}, slot{"attention.k_rope", &a.KRope, a.RopeDim, hidden},
-		slot{"attention.k_nope", &a.KNope, nope, a.KVRank}, slot{"attention.v", &a.V, value, a.KVRank},
-		slot{"attention.o", &a.O, hidden, value},
+	return cmp.Or(
+		m.addRope(a.Rope, a.RopeDim),
+		m.checkNorm("latent norm", a.KVNorm, a.KVRank),
+		m.checkLinears(
+			slot{"attention.q_nope", &a.QNope, nope, query}, slot{"attention.q_rope", &a.QRope, rope, query},
+			slot{"attention.kv_down", &a.KVDown, a.KVRank, hidden}, slot{"attention.k_rope", &a.KRope, a.RopeDim, hidden},
+			slot{"attention.k_nope", &a.KNope, nope, a.KVRank}, slot{"attention.v", &a.V, value, a.KVRank},
+			slot{"attention.o", &a.O, hidden, value},
+		),
 	)
 }
 
@@ -65,41 +61,42 @@ func (a latent) last() *arch.Linear { return &a.O }
 func (a latent) run(ctx context.Context, s *space, x []float32) (out []float32, err error) {
 	c := x
 	if a.QRank != 0 {
-		if c, err = s.project(ctx, x, &a.QDown); err != nil {
+		if c, err = s.normed(ctx, x, &a.QDown, a.QNorm); err != nil {
 			return nil, err
 		}
-		if a.QNorm != nil {
-			if err := s.norm(c, c, a.QNorm); err != nil {
-				return nil, err
-			}
-		}
 	}
-	l, err := s.project(ctx, x, &a.KVDown)
+	l, err := s.normed(ctx, x, &a.KVDown, a.KVNorm)
 	if err != nil {
 		return nil, err
 	}
-	if a.KVNorm != nil {
-		if err := s.norm(l, l, a.KVNorm); err != nil {
-			return nil, err
-		}
+	kRope, err := s.project(ctx, x, &a.KRope)
+	if err != nil {
+		return nil, err
 	}
-	var kRope, qNope, qRope, kNope, v []float32
-	for _, p := range []struct {
-		to     *[]float32
-		x      []float32
-		linear *arch.Linear
-	}{{&kRope, x, &a.KRope}, {&qNope, c, &a.QNope}, {&qRope, c, &a.QRope}, {&kNope, l, &a.KNope}, {&v, l, &a.V}} {
-		if *p.to, err = s.project(ctx, p.x, p.linear); err != nil {
-			return nil, err
-		}
+	q, err := s.projections(ctx, c, &a.QNope, &a.QRope)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := s.projections(ctx, l, &a.KNope, &a.V)
+	if err != nil {
+		return nil, err
 	}
 	turn := s.rotation(a.Rope)
-	s.rotate(qRope, turn, a.Heads, a.RopeDim)
+	s.rotate(q[1], turn, a.Heads, a.RopeDim)
 	s.rotate(kRope, turn, 1, a.RopeDim)
 	h := heads{
 		count: a.Heads, shared: 1,
-		parts: []part{{q: qNope, k: kNope, dim: a.NopeDim}, {q: qRope, k: kRope, dim: a.RopeDim, one: true}},
-		v:     v, out: s.take(a.Heads * a.ValueDim), valueDim: a.ValueDim, scale: a.Scale, mask: causal(0, 0),
+		parts: []part{{q: q[0], k: kv[0], dim: a.NopeDim}, {q: q[1], k: kRope, dim: a.RopeDim, one: true}},
+		v:     kv[1], out: s.take(a.Heads * a.ValueDim), valueDim: a.ValueDim, scale: a.Scale, mask: causal(0, 0),
 	}
 	return h.out, s.attend(ctx, &h)
+}
+
+// normed is a projection and its norm, if there is one.
+func (s *space) normed(ctx context.Context, x []float32, l *arch.Linear, n *arch.Norm) ([]float32, error) {
+	y, err := s.project(ctx, x, l)
+	if err != nil {
+		return nil, err
+	}
+	return y, s.norm(y, y, n)
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,22 +165,16 @@ func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, 
 
 // finish makes of what a block gives, out, what is added to the stream, in place.
 func (s *space) finish(b *branch, out []float32) error {
-	if b.PostNorm != nil {
-		if err := s.norm(out, out, b.PostNorm); err != nil {
-			return err
-		}
-	}
+	err := s.norm(out, out, b.PostNorm)
 	s.scaleAll(out, b.Scale)
-	return nil
+	return err
 }
 
 // add adds what a block gives, out, to the stream h.
 func (s *space) add(b *branch, h, out []float32) error {
-	if err := s.finish(b, out); err != nil {
-		return err
-	}
+	err := s.finish(b, out)
 	s.addAll(h, out)
-	return s.gain(b, h)
+	return cmp.Or(err, s.gain(b, h))
 }
 
 // gain multiplies h by the factor of a branch.

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -26,24 +27,17 @@ func (a mamba) check(m *Model) error {
 	if !(a.TimeMin >= 0 && a.TimeMax > a.TimeMin) {
 		return fmt.Errorf("times from %v to %v: %w", a.TimeMin, a.TimeMax, tensor.ErrCorrupt)
 	}
-	if err := m.checkNorm("mamba norm", a.Norm, a.inner()); err != nil {
-		return err
-	}
-	if err := m.checkTaps(a.Taps, a.ConvBias, a.xbc()); err != nil {
-		return err
-	}
-	for _, w := range []struct {
-		name string
-		arch.Weight
-	}{{"time bias", a.DtBias}, {"decay", a.Decay}, {"direct factor", a.D}} {
-		if err := m.checkWeight(w.name, w.Weight, a.Heads, 0); err != nil {
-			return err
-		}
-	}
 	hidden := m.decoder.Hidden
-	return m.checkLinears(
-		slot{"mamba.z", &a.Z, a.inner(), hidden}, slot{"mamba.xbc", &a.XBC, a.xbc(), hidden},
-		slot{"mamba.dt", &a.Dt, a.Heads, hidden}, slot{"mamba.out", &a.Out, hidden, a.inner()},
+	return cmp.Or(
+		m.checkNorm("mamba norm", a.Norm, a.inner()),
+		m.checkTaps(a.Taps, a.ConvBias, a.xbc()),
+		m.checkWeight("time bias", a.DtBias, a.Heads, 0),
+		m.checkWeight("decay", a.Decay, a.Heads, 0),
+		m.checkWeight("direct factor", a.D, a.Heads, 0),
+		m.checkLinears(
+			slot{"mamba.z", &a.Z, a.inner(), hidden}, slot{"mamba.xbc", &a.XBC, a.xbc(), hidden},
+			slot{"mamba.dt", &a.Dt, a.Heads, hidden}, slot{"mamba.out", &a.Out, hidden, a.inner()},
+		),
 	)
 }
 
@@ -67,16 +61,11 @@ func (a mamba) scaleParts(rows []float32) {
 func (a mamba) last() *arch.Linear { return &a.Out }
 
 func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
-	var z, xbc, dt []float32
-	for _, p := range []struct {
-		to     *[]float32
-		linear *arch.Linear
-	}{{&z, &a.Z}, {&xbc, &a.XBC}, {&dt, &a.Dt}} {
-		var err error
-		if *p.to, err = s.project(ctx, x, p.linear); err != nil {
-			return nil, err
-		}
+	in, err := s.projections(ctx, x, &a.Z, &a.XBC, &a.Dt)
+	if err != nil {
+		return nil, err
 	}
+	z, xbc, dt := in[0], in[1], in[2]
 	s.scaleAll(z, a.Scales[0])
 	s.scaleAll(dt, a.Scales[4])
 	a.scaleParts(xbc)
@@ -84,14 +73,11 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 		return nil, err
 	}
 	s.siluAll(xbc)
-	var vectors [3][]float32
-	for i, w := range []arch.Weight{a.DtBias, a.Decay, a.D} {
-		var err error
-		if vectors[i], err = s.vector(w); err != nil {
-			return nil, err
-		}
+	v, err := s.vectors(a.DtBias, a.Decay, a.D)
+	if err != nil {
+		return nil, err
 	}
-	bias, decay, direct := vectors[0], vectors[1], vectors[2]
+	bias, decay, direct := v[0], v[1], v[2]
 	for i, t := range dt {
 		dt[i] = float32(min(max(softplus(float64(t)+float64(bias[i%a.Heads])), a.TimeMin), a.TimeMax))
 	}
@@ -105,9 +91,6 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	}
 	s.siluAll(z)
 	s.mulAll(o, z)
-	if a.Norm == nil {
-		return o, nil
-	}
 	return o, s.norm(o, o, a.Norm)
 }
 

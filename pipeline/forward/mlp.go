@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -19,15 +20,11 @@ func (p mlp) check(m *Model) error {
 	if _, err := width("an MLP", p.Intermediate); err != nil {
 		return err
 	}
-	if p.gated() {
-		if err := m.checkLinear("mlp.gate", &p.Gate, p.Intermediate, hidden); err != nil {
-			return err
-		}
-	}
-	if err := m.checkLinear("mlp.up", &p.Up, p.Intermediate, hidden); err != nil {
-		return err
-	}
-	if err := m.checkNorm("mlp inner norm", p.Norm, p.Intermediate); err != nil {
+	if err := cmp.Or(
+		m.checkOptional(slot{"mlp.gate", &p.Gate, p.Intermediate, hidden}),
+		m.checkLinears(slot{"mlp.up", &p.Up, p.Intermediate, hidden}, slot{"mlp.down", &p.Down, hidden, p.Intermediate}),
+		m.checkNorm("mlp inner norm", p.Norm, p.Intermediate),
+	); err != nil {
 		return err
 	}
 	switch p.Activation {
@@ -45,7 +42,7 @@ func (p mlp) check(m *Model) error {
 	default:
 		return fmt.Errorf("activation %q: %w", p.Activation, tensor.ErrUnsupported)
 	}
-	return m.checkLinear("mlp.down", &p.Down, hidden, p.Intermediate)
+	return nil
 }
 
 func (p mlp) cost() cost {
@@ -108,10 +105,7 @@ func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []flo
 	if w != nil {
 		*w = product{act: act, x: x, gate: gate, up: up}
 	}
-	if p.Norm == nil {
-		return inner, nil
-	}
-	if w != nil {
+	if w != nil && p.Norm != nil {
 		w.plain = s.clone(inner)
 	}
 	return inner, s.norm(inner, inner, p.Norm)
@@ -157,15 +151,12 @@ func (p mlp) back(s *space, w *product, d []float32, v Visitor) []float32 {
 // activation is the function with its parameters.
 func (p mlp) activation(s *space) (*activation, error) {
 	a := &activation{Activation: p.Activation, alpha: p.Alpha, limit: p.Limit}
-	for i, w := range p.XIELU {
-		if p.Activation != arch.XIELU {
-			break
-		}
-		x, err := s.vector(w)
-		if err != nil {
-			return nil, err
-		}
-		a.xielu[i] = float64(x[0])
+	if p.Activation != arch.XIELU {
+		return a, nil
 	}
-	return a, nil
+	v, err := s.vectors(p.XIELU[:]...)
+	for i := range v {
+		a.xielu[i] = float64(v[i][0])
+	}
+	return a, err
 }

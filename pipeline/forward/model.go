@@ -89,9 +89,6 @@ func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 // Decoder is the description that the model computes.
 func (m *Model) Decoder() *arch.Decoder { return m.decoder }
 
-// Threads is how many goroutines compute.
-func (m *Model) Threads() int { return m.threads }
-
 // Weights says how many bytes weights take in float32.
 type Weights struct {
 	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time
