@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,94 +42,55 @@ type walk struct {
 	cross bool
 	// embedding replaces the lookup table of the quantized stream, if not nil.
 	embedding []float32
-	// wanted says whether the statistics of an input are needed; the visit then gets nil without them.
+	// wanted reports whether the statistics of an input are needed; if not, visit gets nil.
 	wanted func(in *input) bool
-	// visit sees every input, in order. In a sequential walk it may put other weights into the input's linears.
+	// visit is called with every input, in order. In a sequential walk it may put other weights into the input's linears.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
 	// layer, if not nil, is called with every layer before the walk enters it.
 	layer func(ctx context.Context, l *forward.Layer) error
+
+	streams []*stream // the quantized one first
 }
 
 // chunkTokens is how many tokens are held at a time, in whole windows.
 const chunkTokens = 2048
 
-// streams are the states of the float model and of the quantized one; either may be nil.
-type streams struct{ float, quantized *rows }
+// stream is the states of the float model or of the quantized one on their way through the layers.
+type stream struct {
+	table  []float32 // that tokens are looked up in; nil is that of the checkpoint
+	layer  *forward.Layer
+	states *rows // [tokens, Hidden]
+	inputs *rows // of the last linear layer of a branch, while that is shown
 
-func (s streams) close(r *room) {
-	s.float.close(r)
-	s.quantized.close(r)
+	a, b []float32 // rows of both
 }
 
-// chunks calls f for runs of windows: the first row and the number of windows.
-func (w *walk) chunks(ctx context.Context, f func(row, windows int) error) error {
+// read returns rows of states, at most until the next call.
+func (s *stream) read(row, n int) ([]float32, error) {
+	s.a = grow(s.a, n*s.states.width)
+	return s.states.get(s.a, row, n)
+}
+
+// chunks calls f for runs of windows, with their first row.
+func (w *walk) chunks(ctx context.Context, f func(row int, of forward.Windows) error) error {
 	length := len(w.windows[0])
 	most := max(1, chunkTokens/length)
 	for at := 0; at < len(w.windows); at += most {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if err := f(at*length, min(most, len(w.windows)-at)); err != nil {
+		if err := f(at*length, forward.Equal(min(most, len(w.windows)-at), length)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walk) newStreams(width int) (s streams, err error) {
-	n := len(w.windows) * len(w.windows[0])
-	if w.sequential {
-		if s.quantized, err = newRows(w.room, w.dir, n, width); err != nil {
-			return s, err
-		}
-	}
-	if !w.sequential || w.cross {
-		if s.float, err = newRows(w.room, w.dir, n, width); err != nil {
-			s.close(w.room)
-		}
-	}
-	return s, err
-}
-
-// run walks through the model.
-func (w *walk) run(ctx context.Context) error {
-	d := w.decoder
-	h, err := w.newStreams(d.Hidden)
-	if err != nil {
-		return err
-	}
-	defer h.close(w.room)
-	if err := w.embed(ctx, h); err != nil {
-		return err
-	}
-	for i := range d.Layers {
-		if err := w.runLayer(ctx, i, h); err != nil {
-			return err
-		}
-	}
-	return w.head(ctx, h)
-}
-
-func (w *walk) embed(ctx context.Context, h streams) error {
-	length := len(w.windows[0])
-	e, err := w.model.Embedding()
-	if err != nil {
-		return err
-	}
-	return w.chunks(ctx, func(row, n int) error {
-		windows := w.windows[row/length : row/length+n]
-		for _, s := range []*rows{h.float, h.quantized} {
-			if s == nil {
-				continue
-			}
-			if e.Table = nil; s == h.quantized {
-				e.Table = w.embedding
-			}
-			x, err := e.States(ctx, windows)
-			if err != nil {
-				return err
-			}
-			if err := s.put(x, row); err != nil {
+// each calls f for every chunk of every stream, with its number of rows.
+func (w *walk) each(ctx context.Context, f func(s *stream, row, n int, of forward.Windows) error) error {
+	return w.chunks(ctx, func(row int, of forward.Windows) error {
+		for _, s := range w.streams {
+			if err := f(s, row, len(of.Lengths)*len(w.windows[0]), of); err != nil {
 				return err
 			}
 		}
@@ -136,39 +98,83 @@ func (w *walk) embed(ctx context.Context, h streams) error {
 	})
 }
 
-// layers are those of the float model and of the quantized one; both are the same where one stream runs.
-type layers struct{ float, quantized *forward.Layer }
+// newRows makes room for a vector of every token.
+func (w *walk) newRows(width int) (*rows, error) {
+	return newRows(w.room, w.dir, len(w.windows)*len(w.windows[0]), width)
+}
 
-// runLayer shows the inputs of a layer and advances the streams over it.
-func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
-	float, err := w.model.LoadLayer(i)
+// run walks through the model.
+func (w *walk) run(ctx context.Context) error {
+	if w.sequential {
+		w.streams = append(w.streams, &stream{table: w.embedding})
+	}
+	if !w.sequential || w.cross {
+		w.streams = append(w.streams, &stream{})
+	}
+	for _, s := range w.streams {
+		var err error
+		if s.states, err = w.newRows(w.decoder.Hidden); err != nil {
+			return err
+		}
+		defer s.states.close(w.room)
+	}
+	if err := w.embed(ctx); err != nil {
+		return err
+	}
+	for i := range w.decoder.Layers {
+		if err := w.runLayer(ctx, i); err != nil {
+			return err
+		}
+	}
+	return w.head(ctx)
+}
+
+func (w *walk) embed(ctx context.Context) error {
+	e, err := w.model.Embedding()
 	if err != nil {
 		return err
 	}
+	length := len(w.windows[0])
+	return w.each(ctx, func(s *stream, row, n int, _ forward.Windows) error {
+		e.Table = s.table
+		x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
+		if err != nil {
+			return err
+		}
+		return s.states.put(x, row)
+	})
+}
+
+// runLayer shows the inputs of a layer and advances the streams over it.
+func (w *walk) runLayer(ctx context.Context, i int) (err error) {
+	for _, s := range w.streams {
+		if s.layer, err = w.model.LoadLayer(i); err != nil {
+			return err
+		}
+	}
+	quantized := w.streams[0].layer
 	if w.layer != nil {
-		if err := w.layer(ctx, float); err != nil {
+		if err := w.layer(ctx, quantized); err != nil {
 			return err
 		}
 	}
-	l := layers{float, float}
-	if w.sequential && w.cross { // both streams run
-		if l.quantized, err = w.model.LoadLayer(i); err != nil {
-			return err
-		}
-	}
-	for b := range float.Branches() {
-		inputs := l.quantized.Inputs(b)
+	for b := range quantized.Branches() {
+		inputs := quantized.Inputs(b)
 		last := len(inputs) - 1
 		for _, linears := range inputs[:last] {
-			in := &input{i, linears}
-			if err := w.show(ctx, in, h, l, func(ctx context.Context, l *forward.Layer, x, h []float32, n forward.Windows) ([]float32, error) {
-				x = grow(x, len(h)/w.decoder.Hidden*linears[0].Cols)
-				return x, l.Read(ctx, x, h, n, b, linears[0])
-			}); err != nil {
+			err := w.show(ctx, &input{i, linears}, func(s *stream, row, n int, of forward.Windows) ([]float32, error) {
+				h, err := s.read(row, n)
+				if err != nil {
+					return nil, err
+				}
+				s.b = grow(s.b, n*linears[0].Cols)
+				return s.b, s.layer.Read(ctx, s.b, h, of, b, linears[0])
+			})
+			if err != nil {
 				return err
 			}
 		}
-		if err := w.advance(ctx, &input{i, inputs[last]}, h, l, b); err != nil {
+		if err := w.advance(ctx, &input{i, inputs[last]}, b); err != nil {
 			return err
 		}
 	}
@@ -177,114 +183,68 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 
 // advance shows the last input of a branch and adds the branch's output to the states. The input is kept from the one to
 // the other, as it takes most of the work.
-func (w *walk) advance(ctx context.Context, in *input, h streams, l layers, branch int) error {
+func (w *walk) advance(ctx context.Context, in *input, branch int) (err error) {
 	last := in.linears[0]
-	x, err := w.newStreams(last.Cols)
-	if err != nil {
-		return err
-	}
-	defer x.close(w.room)
-	var a, b []float32
-	err = w.both(ctx, h, x, l, func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error {
-		tokens := w.tokens(n)
-		a, b = grow(a, tokens*h.width), grow(b, tokens*x.width)
-		states, err := h.get(a, row, tokens)
-		if err == nil {
-			err = l.Read(ctx, b, states, n, branch, last)
+	for _, s := range w.streams {
+		if s.inputs, err = w.newRows(last.Cols); err != nil {
+			return err
 		}
-		if err == nil {
-			err = x.put(b, row)
-		}
-		return err
-	})
-	if err != nil {
-		return err
+		defer s.inputs.close(w.room)
 	}
-	if err := w.show(ctx, in, x, l, func(_ context.Context, _ *forward.Layer, _, x []float32, _ forward.Windows) ([]float32, error) {
-		return x, nil
+	if err := w.each(ctx, func(s *stream, row, n int, of forward.Windows) error {
+		h, err := s.read(row, n)
+		if err != nil {
+			return err
+		}
+		s.b = grow(s.b, n*last.Cols)
+		return cmp.Or(s.layer.Read(ctx, s.b, h, of, branch, last), s.inputs.put(s.b, row))
 	}); err != nil {
 		return err
 	}
-	return w.both(ctx, h, x, l, func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error {
-		tokens := w.tokens(n)
-		a, b = grow(a, tokens*h.width), grow(b, tokens*x.width)
-		states, err := h.get(a, row, tokens)
+	kept := func(s *stream, row, n int, _ forward.Windows) ([]float32, error) {
+		s.b = grow(s.b, n*last.Cols)
+		return s.inputs.get(s.b, row, n)
+	}
+	if err := w.show(ctx, in, kept); err != nil {
+		return err
+	}
+	return w.each(ctx, func(s *stream, row, n int, of forward.Windows) error {
+		x, err := kept(s, row, n, of)
 		if err != nil {
 			return err
 		}
-		inputs, err := x.get(b, row, tokens)
-		if err == nil {
-			err = l.Add(ctx, states, inputs, n, branch)
-		}
+		h, err := s.read(row, n)
 		if err != nil {
 			return err
 		}
-		if kernel.NonFinite(states) >= 0 {
+		if err := s.layer.Add(ctx, h, x, of, branch); err != nil {
+			return err
+		}
+		if kernel.NonFinite(h) >= 0 {
 			return fmt.Errorf("%s: the states after it are NaN or infinite", in)
 		}
-		return h.put(states, row)
+		return s.states.put(h, row)
 	})
 }
 
-// both calls f for every chunk of the streams that there are.
-func (w *walk) both(ctx context.Context, h, x streams, l layers, f func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error) error {
-	return w.chunks(ctx, func(row, windows int) error {
-		n := forward.Equal(windows, len(w.windows[0]))
-		if h.quantized != nil {
-			if err := f(l.quantized, h.quantized, x.quantized, row, n); err != nil {
-				return err
-			}
-		}
-		if h.float == nil {
-			return nil
-		}
-		return f(l.float, h.float, x.float, row, n)
-	})
-}
-
-func (w *walk) tokens(n forward.Windows) int { return len(n.Lengths) * len(w.windows[0]) }
-
-// value makes an input from rows of a stream, in x if that is large enough.
-type value func(ctx context.Context, l *forward.Layer, x, rows []float32, n forward.Windows) ([]float32, error)
-
-// show gathers the moments of an input and hands them to the visit.
-func (w *walk) show(ctx context.Context, in *input, h streams, l layers, of value) error {
+// show gathers the moments of an input and hands them to the visit. value gives some rows of the input in a stream.
+func (w *walk) show(ctx context.Context, in *input, value func(s *stream, row, n int, of forward.Windows) ([]float32, error)) error {
 	if !w.wanted(in) {
 		return w.visit(ctx, in, nil)
 	}
-	length := len(w.windows[0])
-	cols := in.linears[0].Cols
+	length, cols := len(w.windows[0]), in.linears[0].Cols
 	m := newMoments(cols, w.cross)
-	var bufs, xs [2][]float32
-	err := w.chunks(ctx, func(row, n int) error {
-		var x [2][]float32 // quantized, float
-		for k, s := range []struct {
-			*rows
-			*forward.Layer
-		}{{h.quantized, l.quantized}, {h.float, l.float}} {
-			if s.rows == nil {
-				continue
-			}
-			bufs[k] = grow(bufs[k], n*length*s.width)
-			rows, err := s.get(bufs[k], row, n*length)
-			if err != nil {
+	err := w.chunks(ctx, func(row int, of forward.Windows) (err error) {
+		windows := len(of.Lengths)
+		x := make([][]float32, len(w.streams))
+		for k, s := range w.streams {
+			if x[k], err = value(s, row, windows*length, of); err != nil {
 				return err
 			}
-			if xs[k], err = of(ctx, s.Layer, xs[k], rows, forward.Equal(n, length)); err != nil {
-				return err
-			}
-			x[k] = xs[k]
 		}
-		if x[0] == nil {
-			x[0] = x[1]
-		}
-		for i := range n {
+		for i := range windows {
 			from, to := i*length*cols, (i+1)*length*cols
-			var f []float32
-			if w.cross {
-				f = x[1][from:to]
-			}
-			m.add(x[0][from:to], f, length, w.skip, w.threads)
+			m.add(x[0][from:to], x[len(x)-1][from:to], length, w.skip, w.threads)
 		}
 		return nil
 	})
@@ -299,15 +259,19 @@ func (w *walk) show(ctx context.Context, in *input, h streams, l layers, of valu
 }
 
 // head shows the input of the head.
-func (w *walk) head(ctx context.Context, h streams) error {
+func (w *walk) head(ctx context.Context) error {
 	head, err := w.model.LoadHead()
 	if err != nil {
 		return err
 	}
 	in := &input{len(w.decoder.Layers), []*forward.Linear{head.Linear}}
-	return w.show(ctx, in, h, layers{}, func(_ context.Context, _ *forward.Layer, x, rows []float32, _ forward.Windows) ([]float32, error) {
-		x = grow(x, len(rows))
-		head.Input(x, rows)
-		return x, nil
+	return w.show(ctx, in, func(s *stream, row, n int, _ forward.Windows) ([]float32, error) {
+		h, err := s.read(row, n)
+		if err != nil {
+			return nil, err
+		}
+		s.b = grow(s.b, len(h))
+		head.Input(s.b, h)
+		return s.b, nil
 	})
 }

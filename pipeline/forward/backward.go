@@ -115,7 +115,10 @@ func (s *space) record(ctx context.Context, branches []branch, h []float32) (ste
 			if err != nil {
 				return nil, err
 			}
-			t.out, h = s.clone(out), s.clone(h)
+			if b.PostNorm != nil {
+				t.out = s.clone(out)
+			}
+			h = s.clone(h)
 			if err := s.add(b, h, out); err != nil {
 				return nil, err
 			}
