@@ -1,10 +1,10 @@
-// Package calibrate runs a float model over calibration text and chooses codes with what it sees: it draws the model's
+// Package calibrate runs a float model over calibration text and chooses codes by its activations: it draws the model's
 // own text, folds scales, encodes layer by layer over the quantized prefix, and measures how much every op matters.
 //
 // Call [Quantize] for finished codes, [Measure] for sensitivities, [Sample] for text. Everything is float32 in one
 // canonical order of summation: the same inputs give the same bytes on every machine and for any number of threads.
-// Activations that do not fit the memory limit lie in files. What is finished survives a kill: [Quantize] goes on
-// behind the last encoded matrix with the same bytes.
+// Activations that do not fit the memory limit lie in files. Finished matrices survive a kill: [Quantize] resumes
+// after the last encoded matrix and gives the same bytes.
 package calibrate
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Options say what a calibration works on and what it may use.
+// Options are the model, the text and the resources of a calibration.
 type Options struct {
 	Decoder *arch.Decoder
 	Source  tensor.Source
@@ -65,12 +65,12 @@ func (o *Options) walk(m *forward.Model) *walk {
 	}
 }
 
-// Scheme says how matrices are to be encoded.
+// Scheme is how matrices are to be encoded.
 type Scheme struct {
 	Chain *quant.Chain
 	// Specs of every matrix by the name of its tensor.
 	Specs map[string]quant.Spec
-	// Sequential shows every op the outputs of the quantized ops before it, instead of those of the float model.
+	// Sequential calibrates every op on the outputs of the quantized ops before it, instead of those of the float model.
 	Sequential bool
 }
 
@@ -85,7 +85,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 		return nil, err
 	}
 	if n := len(f.Ops); n > 0 {
-		zerolog.Ctx(ctx).Info().Int("matrices", n).Msg("going on behind what an earlier run encoded")
+		zerolog.Ctx(ctx).Info().Int("matrices", n).Msg("resuming after the matrices of an earlier run")
 	}
 	if err := f.resume(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (q *quantization) run(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-// watching says that there is a matrix behind the table whose codes depend on what the model computes.
+// watching reports whether the codes of a matrix after the table depend on activations.
 func (q *quantization) watching() bool {
 	open := false
 	q.Decoder.Linears(func(_ string, l *arch.Linear) {
@@ -171,7 +171,7 @@ func (q *quantization) watching() bool {
 	return open && q.Chain.Quantizer.Calibrated()
 }
 
-// rest encodes what stands behind the table from weights alone.
+// rest encodes all matrices after the table from weights alone.
 func (q *quantization) rest(ctx context.Context) error {
 	all := func(list ...*forward.Linear) error {
 		for _, l := range list {

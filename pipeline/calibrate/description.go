@@ -65,7 +65,7 @@ func OpenOverlay(base tensor.Source, b []byte, dir string) (*Overlay, error) {
 	last := ""
 	for _, t := range d.Tensors {
 		if t.Name <= last {
-			return nil, fmt.Errorf("overlay: %s behind %s: %w", t.Name, last, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("overlay: %s follows %s: %w", t.Name, last, tensor.ErrCorrupt)
 		}
 		last = t.Name
 		if err := o.apply(t, dir); err != nil {

@@ -79,7 +79,7 @@ func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []by
 	return file, hat, cmp.Or(failed...)
 }
 
-// storable refuses weights that are no numbers of 16 bits.
+// storable rejects weights that cannot be stored in 16 bits.
 func storable(x []float32) error {
 	if i := kernel.NonFinite(x); i >= 0 {
 		return fmt.Errorf("weight is %v: %w", x[i], tensor.ErrCorrupt)

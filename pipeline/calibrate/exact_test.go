@@ -138,7 +138,7 @@ func TestRotationRefuses(t *testing.T) {
 		by   *quant.Rotation
 		want string
 	}{
-		{"glm4", stream, "rotation: norms behind the blocks: "}, {"olmo2", stream, "rotation: blocks without a norm before them: "},
+		{"glm4", stream, "rotation: norms after the blocks: "}, {"olmo2", stream, "rotation: blocks without a norm before them: "},
 		{"olmo", stream, "rotation: LayerNorm: "}, {"stablelm", quant.NewRotation(), "rotation: LayerNorm: "},
 		{"olmo-clip", values, "rotation: clipped values: "},
 		{"bitnet", values, "rotation: attention with a gate or a norm before its output: "},

@@ -27,7 +27,7 @@ type Op struct {
 	OutputError float64 `json:"output_error"`
 	// Dead is the number of input columns that were 0 for all tokens.
 	Dead int `json:"dead,omitempty"`
-	// Tokens is the number of inputs that were seen.
+	// Tokens is the number of input vectors.
 	Tokens int64 `json:"tokens,omitempty"`
 
 	File   string `json:"file"`
@@ -59,7 +59,7 @@ type Finished struct {
 }
 
 // OpenFinished reads what was finished in dir under a name, with tuned scales if there are any. Lines of another name, and
-// those whose file is missing or has other bytes, are forgotten with all behind them.
+// those whose file is missing or has other bytes, are dropped together with all later ones.
 func OpenFinished(dir, name string) (*Finished, error) {
 	if _, err := os.Stat(filepath.Join(dir, tunedPrefix+overlayFile)); err == nil {
 		return openFinished(dir, name, tunedPrefix)
@@ -122,7 +122,7 @@ func (f *Finished) append(op Op) {
 	f.paths[op.Tensor] = filepath.Join(f.dir, op.File)
 }
 
-// resume makes the journal end where it is believed, so that more can be added.
+// resume cuts the journal after its last valid line, so that more can be added.
 func (f *Finished) resume() error {
 	var b []byte
 	for i, op := range f.Ops {

@@ -16,11 +16,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Sensitivity says what the ways to store one matrix cost.
+// Sensitivity is the cost of each way to store one matrix.
 type Sensitivity struct {
 	Tensor     string
 	Rows, Cols int
-	// Lookup says that tokens are looked up in the matrix.
+	// Lookup reports whether tokens are looked up in the matrix.
 	Lookup  bool
 	Options []Option
 }
@@ -30,7 +30,7 @@ type Option struct {
 	Spec quant.Spec
 	// Error is the relative squared error of the op's outputs.
 	Error float64
-	// KL is the divergence in nats that the op adds when it alone is stored so.
+	// KL is the divergence in nats that the op adds when it is the only one stored so.
 	KL float64
 }
 
@@ -51,7 +51,7 @@ const sampleStep = 4
 // Quick is implemented by quantizers that have a cheaper form of about the same ratio of errors between specs.
 type quick interface{ Quick() quant.Quantizer }
 
-// Measuring says what Measure is to find out.
+// Measuring are the arguments of Measure.
 type Measuring struct {
 	Chain *quant.Chain
 	// Options lists the specs that a matrix may take; the first one is measured in any case.
@@ -67,7 +67,7 @@ type Measuring struct {
 // Measure finds the sensitivity of every matrix. For the body the divergence of the model with one op encoded at three
 // bits is measured on the probe, and scaled by tr(dW H dWᵀ) of the other options (HIGGS, arXiv 2411.17525: the loss is,
 // to first order, a weighted sum of relative squared errors of the layers). The options of tables are measured one by
-// one. Cost: for every op a forward pass of the probe over the layers behind it.
+// one. Cost: for every op a forward pass of the probe over its own and all later layers.
 func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error) {
 	if err := o.check(); err != nil {
 		return nil, err

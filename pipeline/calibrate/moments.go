@@ -8,7 +8,7 @@ import (
 )
 
 // moments gathers second moments of the inputs of an op: the lower half of the sum of x̂ x̂ᵀ and, if a float stream runs
-// beside the quantized one, the sum of x x̂ᵀ. Every window is added by itself, in the order of the windows, so that the
+// next to the quantized one, the sum of x x̂ᵀ. Every window is added by itself, in the order of the windows, so that the
 // sums depend neither on threads nor on how many windows are held at a time.
 type moments struct {
 	cols    int

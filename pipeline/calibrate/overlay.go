@@ -119,7 +119,7 @@ func (o *Overlay) ReplaceFile(name, path string) error {
 	return nil
 }
 
-// Changed says whether a tensor differs from the base's.
+// Changed reports whether a tensor differs from the base's.
 func (o *Overlay) Changed(name string) bool { return o.changes[name] != nil }
 
 // Tensors implements [tensor.Source].
@@ -194,7 +194,7 @@ func (o *Overlay) matrix(name string, dims int) (*change, tensor.Shape, error) {
 		return nil, nil, err
 	}
 	if len(t.Shape) != dims {
-		return nil, nil, fmt.Errorf("%s: shape %s has not %d dimensions: %w", name, t.Shape, dims, tensor.ErrCorrupt)
+		return nil, nil, fmt.Errorf("%s: shape %s does not have %d dimensions: %w", name, t.Shape, dims, tensor.ErrCorrupt)
 	}
 	c := &change{}
 	if old := o.changes[name]; old != nil {

@@ -20,7 +20,7 @@ type probe struct {
 	threads int
 	windows [][]int32
 	hidden  []float32      // states before the layer that the walk is in, [tokens, Hidden]
-	final   []float32      // of the float model behind the final norm
+	final   []float32      // of the float model after the final norm
 	current *forward.Layer // that the walk is in
 	layers  []*forward.Layer
 	keep    bool // layers, once loaded

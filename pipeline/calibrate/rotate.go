@@ -17,7 +17,7 @@ import (
 // Rotate returns a model that computes what the decoder does in rotated coordinates. With Q the rotation of the residual
 // stream and R that of the values of a head,
 //
-//	norms       gamma moves into the columns of the matrices behind them and becomes 1
+//	norms       gamma moves into the columns of the matrices after them and becomes 1
 //	embedding   E Q
 //	readers     W Q              q, k, v and their gate, gate, up, head
 //	writers     Qᵀ W, Qᵀ b       o, down
@@ -86,7 +86,7 @@ func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) []turn {
 
 // CheckRotation rejects, with tensor.ErrUnsupported, a decoder that [Check] accepts and that does not
 // compute the same in the coordinates of a rotation. The residual stream turns if whatever reads it is an RMSNorm with
-// matrices of its own behind it, and whatever is added to it comes from a matrix. So the head cannot be the table: the
+// matrices of its own after it, and whatever is added to it comes from a matrix. So the head cannot be the table: the
 // gamma of the final norm belongs to the head only. The values of a head turn if o alone reads them.
 func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
@@ -122,7 +122,7 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 				return refuse(what)
 			}
 			if stream && b.PostNorm != nil {
-				return refuse("norms behind the blocks")
+				return refuse("norms after the blocks")
 			}
 			a, ok := b.Block.(*arch.Attention)
 			if !ok || by.Head(a.HeadDim) == nil {

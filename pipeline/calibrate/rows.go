@@ -11,7 +11,7 @@ import (
 // room is memory that may still be taken, in bytes.
 type room struct{ left int64 }
 
-// take reserves n bytes, or says that there is no room for them.
+// take reserves n bytes, and reports whether there was room for them.
 func (r *room) take(n int64) bool {
 	if n > r.left {
 		return false

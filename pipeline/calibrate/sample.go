@@ -14,7 +14,7 @@ import (
 // defaultRoom is the memory for keys and values, and that for weights, where [Sampling] names none.
 const defaultRoom = 1 << 30
 
-// Sampling says which text a model is to write.
+// Sampling are the arguments of [Sample].
 type Sampling struct {
 	// Windows of Length tokens each begin with First, at least one token.
 	Windows, Length int

@@ -221,7 +221,7 @@ func (t *tuning) open(f *Finished) error {
 	return add(t.shead.Linear)
 }
 
-// now computes the blocks that the parameters stand for; rounded says that they are rounded to what is stored.
+// now computes the blocks that the parameters stand for; rounded, if so asked, to their stored precision.
 func (x *tunedMatrix) now(rounded bool) quant.Blocks {
 	b := quant.Blocks{Codes: x.blocks.Codes, Scale: make([]float32, len(x.blocks.Scale))}
 	if x.off != nil {
@@ -461,7 +461,7 @@ func (t *tuning) weightErrors() (map[string]float64, error) {
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
 	out := newFinished(t.Dir, t.Options.Name, tunedPrefix)
-	// It says that all is there, so it is written last.
+	// Its presence marks a complete result, so it is written last.
 	if err := os.Remove(filepath.Join(out.dir, out.prefix+overlayFile)); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type walk struct {
 	threads int
 	dir     string // of activations that do not fit
 	room    *room
-	// sequential says that visit replaces weights, and that later ops see the outputs of the replaced ones.
+	// sequential: visit replaces weights, and later ops read the outputs of the replaced ones.
 	sequential bool
 	// cross asks for the moments between the float stream and the quantized one.
 	cross bool

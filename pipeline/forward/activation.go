@@ -15,7 +15,7 @@ type activation struct {
 	xielu [3]float64
 }
 
-// activationBlock is what a function and the product behind it take at a time: the second finds it in the L1 cache.
+// activationBlock is what a function and the product after it take at a time: the second finds it in the L1 cache.
 const activationBlock = 2048
 
 // each calls f for pieces of n elements, in parallel.

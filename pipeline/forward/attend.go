@@ -15,10 +15,11 @@ const (
 	gradientRows = 128
 )
 
-// mask gives the positions, from first to end-1, that the query at a position of a window of so many tokens sees.
+// mask gives the positions, from first to end-1, that the query at a position of a window of so many tokens attends to.
 type mask func(query, tokens int) (first, end int)
 
-// causal shows a query itself and what is before it, within a window of so many positions or a chunk; 0 is no bound.
+// causal lets a query attend to itself and to earlier positions, within a window of so many positions or a chunk; 0 sets no
+// bound.
 func causal(window, chunk int) mask {
 	return func(query, _ int) (first, end int) {
 		if window > 0 {
@@ -32,7 +33,7 @@ func causal(window, chunk int) mask {
 }
 
 // heads are the queries, keys and values of a group, and how they meet. Every query gets the mean of the values that it
-// sees, weighted by the softmax of its scores.
+// attends to, weighted by the softmax of its scores.
 type heads struct {
 	// count is how many heads of queries there are; so many adjacent ones have the same keys and values.
 	count, shared int
@@ -135,7 +136,7 @@ func (h *heads) gather(dst []float32, q queries, start int) {
 	}
 }
 
-// span is where the keys lie that some queries see, or more of them; it begins with a panel.
+// span is a range of keys that includes all that some queries attend to; it begins with a panel.
 func (h *heads) span(q queries, tokens int) (from, to int) {
 	from = tokens
 	for i := q.first; i < q.first+q.n; i++ {
@@ -145,7 +146,7 @@ func (h *heads) span(q queries, tokens int) (from, to int) {
 	return from / kernel.PanelRows * kernel.PanelRows, to
 }
 
-// weigh turns the scores of queries [rows, ld], of the keys from from to to-1, into weights. Keys that a query does not see
+// weigh turns the scores of queries [rows, ld], of the keys from from to to-1, into weights. Keys outside its mask
 // get 0, which adds nothing. slope, if not nil, takes the derivatives of capped scores. A row has room for one more score.
 func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, to int) {
 	for r := range q.rows() {
@@ -176,7 +177,7 @@ func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, 
 	}
 }
 
-// back turns queries, keys and values, of one part and in place, into their gradients; out is what attend gave for them,
+// attendBack turns queries, keys and values, of one part and in place, into their gradients; out is what attend gave for them,
 // do its gradient. With P the weights and c the scale of a head,
 //
 //	dP = do Vᵀ        dS = P (dP - do·o)        dV = Pᵀ do        dQ = c dS K        dK = c dSᵀ Q

@@ -72,7 +72,7 @@ type attended struct {
 	// x is the input; the others are as they were before their norms, and before they were clipped.
 	x                []float32
 	plain, unclipped [3][]float32 // queries, keys, values
-	mixed, plainOut  []float32    // before the gate, and before the norm behind that
+	mixed, plainOut  []float32    // before the gate, and before the norm after that
 	gates            []float32
 }
 

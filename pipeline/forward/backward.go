@@ -18,7 +18,7 @@ type differentiable interface {
 	inputs() [][]*arch.Linear
 	// norms lists the norms that the block may have; those that it lacks are nil.
 	norms() []*arch.Norm
-	// record is run, and says how gradients go back. All weights are held.
+	// record does what run does, and returns the way back. All weights are held.
 	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 }
 
@@ -42,7 +42,7 @@ func CheckBackward(d *arch.Decoder) error {
 	return nil
 }
 
-// gradients is the block of a branch, if it has them.
+// gradients returns the block of a branch if it has them.
 func gradients(b branch) (differentiable, error) {
 	d, ok := b.block.(differentiable)
 	switch {

@@ -49,7 +49,7 @@ func newBlock(b arch.Block) (block, error) {
 type cost struct {
 	// token is what the space holds for every token of a group.
 	token int
-	// position is what a thread holds for every token of a window, fixed what it holds besides.
+	// position is what a thread holds for every token of a window, fixed what it holds in addition.
 	position, fixed int
 }
 

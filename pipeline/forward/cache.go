@@ -65,7 +65,7 @@ func (c *Cache) Reset(windows int) {
 	c.windows, c.at = windows, 0
 }
 
-// Advance appends a token to every window and returns the states behind the last layer, [windows, Hidden]. They have the
+// Advance appends a token to every window and returns the states after the last layer, [windows, Hidden]. They have the
 // bits that [Layer.Forward] computes for the whole window.
 func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) {
 	m := c.model

@@ -21,7 +21,7 @@ type Embedding struct {
 	model *Model
 }
 
-// Embedding reads the norm behind the table.
+// Embedding reads the norm of looked-up rows.
 func (m *Model) Embedding() (*Embedding, error) {
 	e := &Embedding{model: m}
 	var err error

@@ -6,7 +6,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// The functions below have the same bits on every machine, as those of package math have not, and errors that are lost
+// The functions below have the same bits on every machine, unlike those of package math, and errors that are lost
 // when a result is rounded to float32. Products are converted before they are added, so that no compiler fuses them.
 
 func sigmoid(x float64) float64 { return 1 / (1 + kernel.Exp(-x)) }
@@ -44,7 +44,7 @@ func expRest(x float64) float64 {
 	return sum
 }
 
-// erfStep is the distance of the places in erfTable; behind the last one erf is 1 in float64.
+// erfStep is the distance between the places in erfTable; beyond the last one erf is 1 in float64.
 const erfStep = 1.0 / 16
 
 // erfPlace holds erf and its derivative.

@@ -10,7 +10,7 @@ import (
 // LogitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
 const LogitBytes = 64 << 20
 
-// Head maps the residual stream behind the last layer to logits:
+// Head maps the residual stream after the last layer to logits:
 //
 //	z = scale · Linear · Norm(h), bounded as cap · tanh(z / cap)
 type Head struct {
@@ -83,7 +83,7 @@ func (m *Model) logitScale() float32 {
 	return 1
 }
 
-// Backward writes to dh the gradient of a loss with respect to hidden, the residual stream behind the last layer; both
+// Backward writes to dh the gradient of a loss with respect to hidden, the residual stream after the last layer; both
 // are [tokens, Hidden], and dh may be hidden. It computes the logits some rows at a time: gradient gets those of the
 // tokens from token on, [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and
 // [Model.CrossEntropyGradient]. Groups of the visitor are these rows. The weights of the head are loaded.

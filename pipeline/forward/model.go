@@ -9,7 +9,7 @@
 // [Cache] advances windows by one token at a time.
 //
 // A layer is a list of branches, a branch a block between norms. A block is one file: it checks its dimensions, says how
-// much memory it needs, and runs. Those that gradients can be taken back over say so by a second interface, see
+// much memory it needs, and runs. Those with a backward pass implement a second interface, see
 // [CheckBackward]. Attention takes rotation and mask as values, so that other orders of tokens are other values of them.
 //
 // Products and states are float32; norms, functions and convolutions are float64, rounded once. All results have the same
@@ -89,7 +89,7 @@ func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 // Decoder is the description that the model computes.
 func (m *Model) Decoder() *arch.Decoder { return m.decoder }
 
-// Weights says how many bytes weights take in float32.
+// Weights are sizes of weights in float32, in bytes.
 type Weights struct {
 	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time
 	// where matrices are not kept.

@@ -9,7 +9,7 @@ import (
 )
 
 // route chooses the experts of a token by its scores, which it changes: chosen and weights have TopK elements. Of equal
-// experts and groups the first ones are taken. Scores that are no numbers give weights that are none.
+// experts and groups the first ones are taken. NaN scores give NaN weights.
 func (e experts) route(scores, correction []float32, chosen []int32, weights []float32, b *buffer) {
 	switch e.Scoring {
 	case arch.Softmax:

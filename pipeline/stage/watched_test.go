@@ -111,7 +111,7 @@ func TestWatchedRefused(t *testing.T) {
 		{"gpt_neox", "{method: gptq, block: 32}", "quantize.method", "parallel branches"},
 		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "Experts has no backward pass"},
 		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "ShortConv has no backward pass"},
-		{"glm4", "{method: [rotation, gptq], block: 32}", "quantize.method", "norms behind the blocks"},
+		{"glm4", "{method: [rotation, gptq], block: 32}", "quantize.method", "norms after the blocks"},
 		{"bitnet", "{method: [{rotation: {residual: false}}, gptq], block: 32}", "quantize.method", "attention with a gate or a norm before its output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package reference scores texts with a model in float32, straight from its description and the tensors of its checkpoint.
-// It is the second opinion that packages are judged by. What is computed is [forward]; that package says which code the two
+// It is the second opinion that packages are judged by. The computation is [forward]; that package lists the code which the two
 // sides of a verification share. This one adds tiles of logits and a limit of memory.
 //
 // Call [New], then [Model.Score] for logits, or [Model.Hidden] and [Model.Logits] to advance two models

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Options say which windows Build makes, and of which tokens.
+// Options are the windows that Build is to make, and their tokens.
 type Options struct {
 	// Tokens is the size of the corpus, Window that of one window, prefix included. There are Tokens/Window windows.
 	Tokens, Window int
@@ -35,7 +35,7 @@ func (o *Options) validate() error {
 	case o.Encode == nil:
 		return fmt.Errorf("internal error: no tokenizer for calibration data")
 	case o.Window <= len(o.Prefix):
-		return fmt.Errorf("windows of %d tokens have no room behind a prefix of %d", o.Window, len(o.Prefix))
+		return fmt.Errorf("windows of %d tokens leave no room after a prefix of %d", o.Window, len(o.Prefix))
 	case o.Tokens < o.Window:
 		return fmt.Errorf("%d tokens of calibration data are less than one window of %d", o.Tokens, o.Window)
 	case o.Tokens > maxTokens:

@@ -192,7 +192,7 @@ func TestBuildRefuses(t *testing.T) {
 		"blank":        {[]Data{{Path: "blank.txt"}}, nil, "blank.txt: the file holds no text", nil},
 		"digest":       {[]Data{{Path: "a.txt", SHA256: other}}, nil, "a.txt: the file has SHA-256 " + sum + ", not " + other, tensor.ErrCorrupt},
 		"no digest":    {[]Data{{Path: "a.txt", SHA256: "12"}}, nil, `a.txt: sha256 "12" is not 64`, nil},
-		"extension":    {[]Data{{Path: "x.csv"}}, nil, `x.csv: the extension ".csv" says no format; give one of json, jsonl, parquet, text`, nil},
+		"extension":    {[]Data{{Path: "x.csv"}}, nil, `x.csv: the extension ".csv" names no known format; set format to one of json, jsonl, parquet, text`, nil},
 		"format":       {[]Data{{Path: "x.csv", Format: "csv"}}, nil, `x.csv: unknown format "csv"`, nil},
 		"weight":       {[]Data{{Path: "a.txt", Weight: -1}}, nil, "a.txt: weight -1 is not between", nil},
 		"NaN":          {[]Data{{Path: "a.txt", Weight: math.NaN()}}, nil, "a.txt: weight NaN", nil},
@@ -207,7 +207,7 @@ func TestBuildRefuses(t *testing.T) {
 			o.Render = func([]Message) (string, error) { return "", errors.New("roles must alternate") }
 		}, "chat.jsonl: line 1: chat template: roles must alternate", nil},
 		"bad tokenizer": {[]Data{{Path: "a.txt"}}, func(o *Options) { o.Encode = func(string) ([]int32, error) { return nil, errors.New("no") } }, "a.txt: no", nil},
-		"window":        {[]Data{{Path: "a.txt"}}, func(o *Options) { o.Prefix = make([]int32, 10) }, "windows of 10 tokens have no room", nil},
+		"window":        {[]Data{{Path: "a.txt"}}, func(o *Options) { o.Prefix = make([]int32, 10) }, "windows of 10 tokens leave no room", nil},
 		"tokens":        {[]Data{{Path: "a.txt"}}, func(o *Options) { o.Tokens = 9 }, "9 tokens of calibration data are less than one window of 10", nil},
 		"too many":      {[]Data{{Path: "a.txt"}}, func(o *Options) { o.Tokens = maxTokens + 1 }, "the limit is", nil},
 	} {

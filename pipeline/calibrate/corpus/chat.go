@@ -35,7 +35,7 @@ func newMessage(pair int, role, content string) (Message, error) {
 	return Message{role, content}, nil
 }
 
-// checkChat says whether a conversation has anything to render.
+// checkChat rejects a conversation without messages.
 func checkChat(column string, messages []Message) error {
 	if len(messages) == 0 {
 		return fmt.Errorf("%s holds no messages", column)

@@ -13,7 +13,7 @@ type Corpus struct {
 	// Windows all have the same length; those of a domain follow each other, domains in the order of the recipe.
 	Windows [][]int32 `json:"windows"`
 	Domains []Domain  `json:"domains"`
-	// Warnings say what the user should change, a sentence each.
+	// Warnings are for the user to act on, a sentence each.
 	Warnings []string `json:"warnings"`
 }
 

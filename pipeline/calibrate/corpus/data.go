@@ -80,7 +80,7 @@ func (d Data) format() (fileFormat, error) {
 	if d.Format != "" {
 		return fileFormat{}, fmt.Errorf("unknown format %q; the formats are %s", d.Format, strings.Join(names, ", "))
 	}
-	return fileFormat{}, fmt.Errorf("the extension %q says no format; give one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
+	return fileFormat{}, fmt.Errorf("the extension %q names no known format; set format to one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
 }
 
 // columns are the names under which rows may hold what is wanted, best first.
@@ -94,7 +94,7 @@ func (d Data) columns() []string {
 	return []string{"text"}
 }
 
-// Validate says what is wrong with d, without looking at the file.
+// Validate reports what is wrong with d, without looking at the file.
 func (d Data) Validate() error {
 	if d.Path == "" {
 		return fmt.Errorf("calibration data without a path")

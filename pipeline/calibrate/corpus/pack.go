@@ -10,7 +10,7 @@ type ids struct {
 	tokens []int32
 }
 
-// packing says how tokens become windows.
+// packing is how tokens become windows.
 type packing struct {
 	window    int     // ids of a window, prefix included
 	prefix    []int32 // begins every window

@@ -126,7 +126,7 @@ func chatLeaves(c *node) ([]*leaf, int) {
 	}
 }
 
-// group visits the rows of a row group, before which there are at rows, and returns how many there are behind it.
+// group visits the rows of a row group, which begins after at rows, and returns the number of rows up to its end.
 func (t *table) group(ctx context.Context, f *file, group *format.RowGroup, at int, visit func(passage) error) (int, error) {
 	all := make([]*cells, len(t.leaves))
 	for i, leaf := range t.leaves {

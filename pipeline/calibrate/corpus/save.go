@@ -71,7 +71,7 @@ func Load(r io.Reader) (*Corpus, error) {
 		return nil, err
 	}
 	if !bytes.Equal(b, again) {
-		return nil, corrupt("corpus has another digest than it says or is not in its canonical form")
+		return nil, corrupt("the digest of the corpus is wrong, or it is not in its canonical form")
 	}
 	return s.Corpus, nil
 }
