@@ -30,8 +30,8 @@ func (f Folding) Gain() float64 {
 	return 1 - f.After/f.Before
 }
 
-// Fold runs the folders of a chain over all sites of a model and returns the model with their scales. spec gives the form in which a
-// tensor will be stored; sites without a consumer that has codes are left out. stats gives the statistics of a tensor's
+// Fold runs the folders of a chain over all sites of a model and returns the model with their scales. spec gives the form
+// in which a tensor will be stored; sites without a consumer that has codes are left out. stats gives the statistics of a tensor's
 // input in the model as it comes from src; it is asked once for a site, with one of its consumers. A chain with a
 // rotation, which has no folders, is for [Rotate].
 func Fold(ctx context.Context, d *arch.Decoder, src tensor.Source, chain *quant.Chain, spec func(tensor string) quant.Spec,

@@ -80,7 +80,10 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	if err != nil {
 		return nil, err
 	}
-	x := &measurement{Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads}, probe: p, anchors: map[string]float64{}}
+	x := &measurement{
+		Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads},
+		probe: p, anchors: map[string]float64{},
+	}
 	if q, ok := ms.Chain.Quantizer.(quick); ok {
 		x.quick = q.Quick()
 	} else {

@@ -8,7 +8,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/runtime/kernel"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // probe is some text on which the divergence of a changed model from the float model is measured. It follows a walk
@@ -16,7 +15,6 @@ import (
 type probe struct {
 	decoder *arch.Decoder
 	model   *forward.Model
-	source  tensor.Source
 	threads int
 	windows [][]int32
 	hidden  []float32      // states before the layer that the walk is in, [tokens, Hidden]
@@ -36,7 +34,7 @@ func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int
 		return nil, fmt.Errorf("no text to measure the divergence on")
 	}
 	d := o.Decoder
-	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*forward.Layer, len(d.Layers))}
+	p := &probe{decoder: d, model: m, threads: o.Threads, windows: windows, layers: make([]*forward.Layer, len(d.Layers))}
 	var weights int64
 	d.Linears(func(name string, l *arch.Linear) {
 		if name != headInput {

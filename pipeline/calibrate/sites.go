@@ -129,8 +129,8 @@ func outputs(l arch.Linear) []arch.Weight {
 	return []arch.Weight{l.Weight, l.Bias}
 }
 
-// Load reads the consumers, of each at most 512 rows at equal distances. spec gives the form in which a tensor will be stored; stats
-// are those of the site's input.
+// Load reads the consumers, of each at most 512 rows at equal distances. spec gives the form in which a tensor will be
+// stored; stats are those of the site's input.
 func (s *Site) Load(src tensor.Source, spec func(tensor string) quant.Spec, stats *quant.Stats) (*quant.Site, error) {
 	q := &quant.Site{Name: s.Name, Channels: s.Channels, Of: s.Of, Stats: stats}
 	for _, w := range s.Consumers {

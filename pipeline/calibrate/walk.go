@@ -227,8 +227,11 @@ func (w *walk) advance(ctx context.Context, in *input, branch int) (err error) {
 	})
 }
 
-// show gathers the moments of an input and hands them to the visit. value gives some rows of the input in a stream.
-func (w *walk) show(ctx context.Context, in *input, value func(s *stream, row, n int, of forward.Windows) ([]float32, error)) error {
+// value gives rows of an input in a stream.
+type value func(s *stream, row, n int, of forward.Windows) ([]float32, error)
+
+// show gathers the moments of an input and hands them to the visit.
+func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if !w.wanted(in) {
 		return w.visit(ctx, in, nil)
 	}

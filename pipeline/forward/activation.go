@@ -86,7 +86,7 @@ func (a *activation) slope(x float64) float64 {
 		square := float64(x * x)
 		t := tanh(float64(geluFactor * (x + float64(geluCubic*float64(x*square)))))
 		rise := float64(geluFactor * (1 + float64(3*geluCubic*square)))
-		return 0.5*(1+t) + float64(float64(0.5*x)*float64((1-float64(t*t))*rise))
+		return float64(0.5*(1+t)) + float64(float64(0.5*x)*float64((1-float64(t*t))*rise))
 	case arch.ReLU:
 		if x > 0 {
 			return 1

@@ -49,7 +49,8 @@ func gradients(b branch) (differentiable, error) {
 	case b.Parallel:
 		return nil, fmt.Errorf("parallel branches have no backward pass: %w", tensor.ErrUnsupported)
 	case !ok:
-		return nil, fmt.Errorf("%s has no backward pass: %w", strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch."), tensor.ErrUnsupported)
+		name := strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch.")
+		return nil, fmt.Errorf("%s has no backward pass: %w", name, tensor.ErrUnsupported)
 	}
 	return d, nil
 }

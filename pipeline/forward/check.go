@@ -17,7 +17,8 @@ func (m *Model) check() error {
 	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
 		return fmt.Errorf("a decoder of %d layers, width %d and %d tokens: %w", len(d.Layers), d.Hidden, d.Vocab, tensor.ErrCorrupt)
 	}
-	if err := cmp.Or(m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden), m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden)); err != nil {
+	err := cmp.Or(m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden), m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden))
+	if err != nil {
 		return err
 	}
 	if d.Positions.Tensor != "" {
@@ -30,7 +31,8 @@ func (m *Model) check() error {
 	}
 	for _, f := range []float64{d.EmbeddingScale, d.LogitScale, d.LogitCap} {
 		if !finite(f, 0) {
-			return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
+			return fmt.Errorf("embeddings times %v, logits times %v within %v: %w",
+				d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 		}
 	}
 	for i, l := range d.Layers {
@@ -144,7 +146,8 @@ func (m *Model) checkVector(slot string, w arch.Weight, n int) error {
 // checkWeight compares a slot with what the computation needs and with the tensor of the source.
 func (m *Model) checkWeight(slot string, w arch.Weight, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols {
-		return fmt.Errorf("%s: the description says %d x %d, the computation needs %d x %d: %w", slot, w.Rows, w.Cols, rows, cols, tensor.ErrCorrupt)
+		return fmt.Errorf("%s: the description says %d x %d, the computation needs %d x %d: %w",
+			slot, w.Rows, w.Cols, rows, cols, tensor.ErrCorrupt)
 	}
 	info, ok := m.infos[w.Tensor]
 	if !ok {

@@ -87,7 +87,9 @@ func (m *Model) logitScale() float32 {
 // are [tokens, Hidden], and dh may be hidden. It computes the logits some rows at a time: gradient gets those of the
 // tokens from token on, [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and
 // [Model.CrossEntropyGradient]. Groups of the visitor are these rows. The weights of the head are loaded.
-func (h *Head) Backward(ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor) error {
+func (h *Head) Backward(
+	ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor,
+) error {
 	width, vocab := h.Linear.Cols, h.Linear.Rows
 	n := rows("Head.Backward", dh, width, hidden, width)
 	most := max(1, min(groupTokens, LogitBytes/4/vocab))

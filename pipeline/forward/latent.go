@@ -34,7 +34,8 @@ func (a latent) check(m *Model) error {
 		if query, err = width("queries", a.QRank); err != nil {
 			return err
 		}
-		if err := cmp.Or(m.checkLinear("attention.q_down", &a.QDown, query, hidden), m.checkNorm("query norm", a.QNorm, query)); err != nil {
+		err = cmp.Or(m.checkLinear("attention.q_down", &a.QDown, query, hidden), m.checkNorm("query norm", a.QNorm, query))
+		if err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,8 @@
 // the one forward pass of the program: verify/reference scores texts with it, pipeline/calibrate watches it, replaces
 // weights in it and takes gradients back through it.
 //
-// Call [New], then [Model.Embed] for the states of some windows, [Layer.Forward] of every [Model.Layer], and [Head.Logits]
-// of [Model.Head]. These read weights when they need them. [Model.LoadLayer] and [Model.LoadHead] hold the weights in
+// Call [New], then [Embedding.States] for the states of some windows, [Layer.Forward] of every [Model.Layer], and
+// [Head.Logits] of [Model.Head]. These read weights when they need them. [Model.LoadLayer] and [Model.LoadHead] hold the weights in
 // memory, where they can be looked at and replaced: [Layer.Read] gives the vector that a linear layer reads, [Linear.Set]
 // puts other weights in place, [Layer.Backward] takes the gradient of a loss from the output of a layer to its input. A
 // [Cache] advances windows by one token at a time.
@@ -17,10 +17,11 @@
 // whichever others it is computed with. Sums over tokens, the gradients of weights, are taken in the order of the tokens.
 //
 // This package is one side of every verification; the other side is the packaged graph. So it must not share code with
-// what lowers, plans, packs and executes graphs. Common to both sides are the functions of runtime/kernel that have
-// tests of their own against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and
-// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored
-// numbers, the order of a layer, attention, routing and recurrences are written here a second time.
+// what lowers, plans, packs and executes graphs. Common to both sides are the description, which recorded logits of
+// transformers are compared with for every family, and the functions of runtime/kernel that have tests of their own
+// against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and scales of
+// vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers,
+// the order of a layer, attention, routing and recurrences are written here a second time.
 package forward
 
 import (

@@ -192,8 +192,8 @@ func (m *Model) windows(windows [][]int32) (w forward.Windows) {
 	return w
 }
 
-// Logits applies the head, and the scale and bound of its results, to rows of the result of [Model.Hidden]: dst is [rows, Vocab], hidden
-// [rows, Hidden].
+// Logits applies the head, and the scale and bound of its results, to rows of the result of [Model.Hidden]: dst is
+// [rows, Vocab], hidden [rows, Hidden].
 func (m *Model) Logits(ctx context.Context, dst, hidden []float32) error {
 	rows := len(hidden) / m.decoder.Hidden
 	if len(hidden) != rows*m.decoder.Hidden || len(dst) != rows*m.decoder.Vocab {
