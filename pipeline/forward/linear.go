@@ -44,25 +44,18 @@ func (m *Model) addMatrix(w arch.Weight) {
 	m.weights.read = max(m.weights.read, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
 }
 
-// keep reserves memory for a matrix, if there is room.
-func (m *Model) keep(w arch.Weight) bool {
-	m.lock.Lock()
-	defer m.lock.Unlock()
-	size := 4 * int64(w.Rows) * int64(w.Cols)
-	if size > m.room {
-		return false
-	}
-	m.room -= size
-	return true
-}
-
 // kept returns the whole matrix, which is widened the first time; nil if it is not to be kept. A call that is cancelled
 // leaves that to the next one.
 func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.whole != nil || !m.keep(w.Weight) {
+	if w.whole != nil {
 		return w.whole, nil
+	}
+	size := 4 * int64(w.Rows) * int64(w.Cols)
+	if m.room.Add(-size) < 0 {
+		m.room.Add(size)
+		return nil, nil
 	}
 	t, err := m.open(w.Weight)
 	p := new(kernel.Packed)
@@ -70,9 +63,7 @@ func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 		err = m.widen(ctx, p, t, 0, w.Rows)
 	}
 	if err != nil {
-		m.lock.Lock()
-		m.room += 4 * int64(w.Rows) * int64(w.Cols)
-		m.lock.Unlock()
+		m.room.Add(size)
 		return nil, err
 	}
 	w.whole = p

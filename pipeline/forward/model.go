@@ -53,10 +53,10 @@ type Model struct {
 	matrices map[arch.Weight]*matrix
 	weights  Weights
 
-	lock    sync.Mutex // of what follows, and of ropes
-	room    int64      // bytes of matrices that may still be kept
-	keeping bool
-	vectors map[string][]float32 // kept
+	room    atomic.Int64 // bytes of matrices that may still be kept
+	keeping bool         // of vectors
+	lock    sync.Mutex   // of vectors and ropes
+	vectors map[string][]float32
 
 	buffers sync.Pool // of *buffer
 	slabs   sync.Pool // of *kernel.Packed
@@ -104,7 +104,10 @@ func (m *Model) Weights() Weights { return m.weights }
 
 // Keep lets so many bytes of matrices stay in memory once they have been read, and all vectors; every other matrix is read
 // again for each product. Without it nothing is kept.
-func (m *Model) Keep(bytes int64) { m.room, m.keeping = bytes, true }
+func (m *Model) Keep(bytes int64) {
+	m.room.Store(bytes)
+	m.keeping = true
+}
 
 // TokenBytes is what the activations of a token take within a layer.
 func (m *Model) TokenBytes() int64 { return 4 * int64(m.cost.token) }
