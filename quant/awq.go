@@ -35,8 +35,8 @@ func (*AWQ) Name() string { return "awq" }
 // Closeness implements Method.
 func (*AWQ) Closeness() Closeness { return Closeness{Floats: Rewritten} }
 
-// Calibrated implements Method.
-func (*AWQ) Calibrated() bool { return true }
+// Needs implements Method.
+func (*AWQ) Needs() Needs { return Text }
 
 // Validate implements Method.
 func (a *AWQ) Validate() error {

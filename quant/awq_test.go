@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -200,77 +199,13 @@ func TestFoldLeavesAlone(t *testing.T) {
 	})
 }
 
-// Channels without inputs keep finite, positive scales.
-func TestFoldDeadChannels(t *testing.T) {
-	s := testSite(Spec{4, 32, false, tensor.F16})
-	n := s.Stats.Cols
-	for _, dead := range []int{0, 7, n - 1} {
-		for i := range n {
-			s.Stats.Hessian[dead*n+i], s.Stats.Hessian[i*n+dead] = 0, 0
-		}
-	}
-	for _, f := range []Folder{NewAWQ(), &OmniQuant{Steps: 5, Rate: 0.02, LET: true}} {
-		got, err := f.Fold(s, RTN{}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for c, v := range got.Channels {
-			if !(v > 0) || !isFinite(v) || !isFinite(1/v) {
-				t.Errorf("%s: scale %d is %g", f.Name(), c, v)
-			}
-		}
-		if got.Channels == nil {
-			t.Errorf("%s: left alone", f.Name())
-		}
-	}
-}
-
-func TestFoldRefuses(t *testing.T) {
-	nan := float32(math.NaN())
-	for _, f := range []Folder{NewAWQ(), NewOmniQuant()} {
-		s := testSite(Spec{4, 32, false, tensor.F16})
-		s.Consumers[0].Data[77] = nan
-		if _, err := f.Fold(s, RTN{}, 1); !errors.Is(err, tensor.ErrCorrupt) {
-			t.Errorf("%s: weight: %v", f.Name(), err)
-		}
-		s = testSite(Spec{4, 32, false, tensor.F16})
-		s.Stats.Hessian[77] = nan
-		if _, err := f.Fold(s, RTN{}, 1); !errors.Is(err, tensor.ErrCorrupt) {
-			t.Errorf("%s: statistics: %v", f.Name(), err)
-		}
-		s = testSite(Spec{4, 32, false, tensor.F16})
-		s.Specs = nil
-		if _, err := f.Fold(s, RTN{}, 1); err == nil {
-			t.Errorf("%s: no specs", f.Name())
-		}
-	}
+func TestFoldOptions(t *testing.T) {
 	for _, m := range []Method{
 		&AWQ{0, 0.05}, &AWQ{1.1, 0.05}, &AWQ{0.5, 0.6}, &AWQ{0.5, 0}, &AWQ{math.NaN(), 0.05},
 		&OmniQuant{Rate: 0.01}, &OmniQuant{Steps: 5}, &OmniQuant{Steps: 5, Rate: 0.01, Damping: -1}, &Rotation{},
 	} {
 		if m.Validate() == nil {
 			t.Errorf("%s: %+v is valid", m.Name(), m)
-		}
-	}
-}
-
-// The same scales on every machine, for every number of threads. RTN encodes, so that the digest holds the foldings only.
-func TestFoldIsTheSameEverywhere(t *testing.T) {
-	const want = "94af0e1a70b4f5ee"
-	for _, threads := range []int{1, 2, 7} {
-		d := newDigest()
-		for _, f := range []Folder{NewAWQ(), &OmniQuant{Steps: 10, Rate: 0.02, LET: true}} {
-			for _, spec := range []Spec{{4, 32, false, tensor.F16}, {3, 64, true, tensor.F32}} {
-				got, err := f.Fold(testSite(spec), RTN{}, threads)
-				if err != nil {
-					t.Fatal(err)
-				}
-				d.floats(got.Channels)
-				d.floats([]float32{float32(got.Before), float32(got.After)})
-			}
-		}
-		if got := fmt.Sprintf("%016x", d); got != want {
-			t.Errorf("%d threads: digest %s, want %s", threads, got, want)
 		}
 	}
 }

@@ -22,8 +22,8 @@ func (*Distill) Name() string { return "distill" }
 // Closeness implements Method: scales and norms move behind the choice of codes.
 func (*Distill) Closeness() Closeness { return Closeness{Weights: Fitted, Floats: Rewritten} }
 
-// Calibrated implements Method.
-func (*Distill) Calibrated() bool { return true }
+// Needs implements Method.
+func (*Distill) Needs() Needs { return Gradients }
 
 // Validate implements Method.
 func (d *Distill) Validate() error {

@@ -52,8 +52,8 @@ func (*GPTQ) Name() string { return "gptq" }
 // Closeness implements Method.
 func (*GPTQ) Closeness() Closeness { return Closeness{Weights: Fitted} }
 
-// Calibrated implements Method.
-func (*GPTQ) Calibrated() bool { return true }
+// Needs implements Method.
+func (*GPTQ) Needs() Needs { return Text }
 
 // Validate implements Method.
 func (q *GPTQ) Validate() error {

@@ -101,21 +101,3 @@ func (n noise) floats(k int) []float64 {
 	}
 	return x
 }
-
-func TestHadamardIsTheSameEverywhere(t *testing.T) {
-	const want = "aa9a5ce042e1d824"
-	d := newDigest()
-	for _, n := range []int{64, 96, 112, 92} {
-		x := noise(n).floats(2 * n)
-		NewRotation().Stream(n).Apply(x)
-		NewRotation().Head(n).Apply(x)
-		for _, v := range x {
-			b := math.Float64bits(v)
-			d.add(uint32(b))
-			d.add(uint32(b >> 32))
-		}
-	}
-	if got := fmt.Sprintf("%016x", d); got != want {
-		t.Errorf("digest %s, want %s", got, want)
-	}
-}

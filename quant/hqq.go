@@ -47,8 +47,8 @@ func (*HQQ) Name() string { return "hqq" }
 // Closeness implements Method.
 func (*HQQ) Closeness() Closeness { return Closeness{Weights: Near, Factor: searchedFactor} }
 
-// Calibrated implements Method.
-func (*HQQ) Calibrated() bool { return false }
+// Needs implements Method.
+func (*HQQ) Needs() Needs { return Nothing }
 
 // Validate implements Method.
 func (h *HQQ) Validate() error {

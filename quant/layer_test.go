@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -90,25 +89,4 @@ func form(x []float32, w Matrix, in *Stats, damping float64) float64 {
 		}
 	}
 	return sum
-}
-
-// digest is an FNV hash of codes and terms.
-type digest uint64
-
-func newDigest() digest { return 14695981039346656037 }
-
-func (d *digest) add(v uint32) { *d = (*d ^ digest(v)) * 1099511628211 }
-
-func (d *digest) floats(x []float32) {
-	for _, v := range x {
-		d.add(math.Float32bits(v))
-	}
-}
-
-func (d *digest) blocks(b Blocks) {
-	for _, c := range b.Codes {
-		d.add(uint32(c))
-	}
-	d.floats(b.Scale)
-	d.floats(b.Zero)
 }

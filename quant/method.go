@@ -7,26 +7,40 @@ import (
 	"strings"
 )
 
-// Method is one entry of a recipe's list of methods. Its exported fields are its options; their zero values are never
-// meant, the constructor in the table sets the defaults. A method is a [Quantizer], a [Folder], a [Rotator], the [Distill] of
+// Method is one entry of a recipe's list of methods. Its exported fields are its options; the constructor in the table sets
+// the defaults, so a zero value never means "default". A method is a [Quantizer], a [Folder], a [Rotator], the [Distill] of
 // scales, or several of them.
 type Method interface {
 	// Name is the word of the recipe.
 	Name() string
-	// Calibrated says whether the method, with its options, needs statistics of activations.
-	Calibrated() bool
-	// Closeness is what the method promises of stored weights; of one that chooses no codes, what it does to floats.
+	// Needs returns what the method, with its options, reads besides the rows that it encodes.
+	Needs() Needs
+	// Closeness is what the method promises of stored weights; a method that chooses no codes promises what it does to floats.
 	Closeness() Closeness
-	// Validate refuses options that make no sense.
+	// Validate rejects options that make no sense.
 	Validate() error
 }
+
+// Needs orders what methods read; each includes those before it.
+type Needs int
+
+const (
+	// Nothing but the rows: a model can be read once, from start to end.
+	Nothing Needs = iota
+	// Model is all of the float weights, before anything is written.
+	Model
+	// Text is statistics of the inputs of every op on a calibration text.
+	Text
+	// Gradients are derivatives of the model's outputs on that text.
+	Gradients
+)
 
 // Quantizer chooses codes, scales and zero terms.
 type Quantizer interface {
 	Method
-	// Prepare does what all rows of all matrices with the same inputs and the same spec share. cols is the number of
-	// columns; in is what calibration kept of the inputs, and nil for a method that is not calibrated. in may be shared
-	// and must not be changed. Threads bound the work of Prepare itself.
+	// Prepare does the work that all rows of all matrices with the same inputs and the same spec share. cols is the number
+	// of columns; in holds the statistics of the inputs, and is nil for a method that needs no text. in may be shared
+	// and must not be changed. threads bounds the parallelism of Prepare itself.
 	Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error)
 }
 
@@ -50,15 +64,16 @@ func Encode(q Quantizer, dst Blocks, w Matrix, s Spec, in *Stats) error {
 // Folder rewrites float weights without changing what the model computes, so that they are easier to store.
 type Folder interface {
 	Method
-	// Fold chooses a positive scale for every channel of a site, and says how good it is; the zero value leaves the site
-	// alone. q is the quantizer that will encode the consumers; threads bound the work and do not change the result.
+	// Fold chooses a positive scale for every channel of a site and measures its effect; the zero value leaves the site
+	// alone. q is the quantizer that will encode the consumers; threads bounds the parallelism, not the result.
 	Fold(s *Site, q Quantizer, threads int) (Scaling, error)
 }
 
-// Rotator turns the coordinates in which a model computes, without changing what it computes. Weights in turned
-// coordinates have lost the channels that foldings and weighted searches live on, so only gptq may follow.
+// Rotator rotates the coordinates in which a model computes, without changing the result.
 type Rotator interface {
 	Method
+	// Admits reports whether q may encode rotated weights.
+	Admits(q Quantizer) bool
 	// Stream is the rotation of a residual stream of n channels, Head that of the values of an attention head of n
 	// channels; nil is none.
 	Stream(n int) *Hadamard
@@ -73,7 +88,7 @@ type entry struct {
 
 // methods is the table of methods.
 var methods = map[string]entry{
-	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices behind them", func() Method { return NewAWQ() }},
+	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices that follow", func() Method { return NewAWQ() }},
 	"distill":   {"tune scales and norms of the finished model towards the outputs of the float model, by gradient descent", func() Method { return NewDistill() }},
 	"gptq":      {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
 	"hqq":       {"move the zero term and scale of every block until errors cancel, from RTN's grid; no data, for comparison", func() Method { return NewHQQ() }},
@@ -96,6 +111,23 @@ func Methods() []string {
 // MethodDoc is a sentence about a method.
 func MethodDoc(name string) string { return methods[name].doc }
 
+// quantizers names those quantizers, with their default options, for which suit returns true: "hqq, rtn or search".
+func quantizers(suit func(Quantizer) bool) string {
+	var names []string
+	for _, name := range Methods() {
+		if q, ok := methods[name].new().(Quantizer); ok && suit(q) {
+			names = append(names, name)
+		}
+	}
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " or " + names[last]
+	}
+	return strings.Join(names, "")
+}
+
+// WithoutModel names the quantizers that need nothing but rows, for messages.
+func WithoutModel() string { return quantizers(func(q Quantizer) bool { return q.Needs() == Nothing }) }
+
 // NewMethod returns the method of a name with its default options.
 func NewMethod(name string) (Method, error) {
 	e, ok := methods[name]
@@ -115,8 +147,8 @@ type Chain struct {
 	Tuner *Distill
 }
 
-// NewChain sorts methods into their places. A list that cannot be applied is refused: no quantizer or two, a folding
-// behind the quantizer, a rotation that is not alone before gptq, the same method twice.
+// NewChain sorts methods into their places. It rejects a list that cannot be applied: no quantizer or two, a folding after
+// the quantizer, a rotation with anything but a quantizer that it admits, the same method twice.
 func NewChain(list []Method) (*Chain, error) {
 	c := &Chain{}
 	var seen []string
@@ -130,16 +162,16 @@ func NewChain(list []Method) (*Chain, error) {
 		}
 		if r, ok := m.(Rotator); ok {
 			if len(seen) > 1 {
-				return nil, fmt.Errorf("%s must stand first, and only gptq behind it", m.Name())
+				return nil, fmt.Errorf("%s must come first", m.Name())
 			}
 			c.Rotator = r
 		}
 		if c.Tuner != nil {
-			return nil, fmt.Errorf("%s must stand behind %s", c.Tuner.Name(), m.Name())
+			return nil, fmt.Errorf("%s must come after %s", c.Tuner.Name(), m.Name())
 		}
 		if t, ok := m.(*Distill); ok {
 			if c.Quantizer == nil {
-				return nil, fmt.Errorf("%s must stand behind a method that chooses codes", t.Name())
+				return nil, fmt.Errorf("%s must come after a method that chooses codes", t.Name())
 			}
 			c.Tuner = t
 		}
@@ -147,7 +179,7 @@ func NewChain(list []Method) (*Chain, error) {
 		q, quantizes := m.(Quantizer)
 		if folds {
 			if c.Quantizer != nil {
-				return nil, fmt.Errorf("%s must stand before %s", m.Name(), c.Quantizer.Name())
+				return nil, fmt.Errorf("%s must come before %s", m.Name(), c.Quantizer.Name())
 			}
 			c.Folders = append(c.Folders, f)
 		}
@@ -161,18 +193,31 @@ func NewChain(list []Method) (*Chain, error) {
 	if c.Quantizer == nil {
 		return nil, fmt.Errorf("no method of the list chooses codes; add one such as gptq, search or rtn")
 	}
-	if c.Rotator != nil && (len(c.Folders) > 0 || c.Quantizer.Name() != "gptq") {
-		return nil, fmt.Errorf("%s leaves no channels that stand out, so only gptq gains from it: name gptq and nothing else behind it", c.Rotator.Name())
+	if c.Rotator != nil && (len(c.Folders) > 0 || !c.Rotator.Admits(c.Quantizer)) {
+		return nil, fmt.Errorf("%s leaves no channels that stand out, so the only method after it that gains is %s", c.Rotator.Name(), quantizers(c.Rotator.Admits))
 	}
 	return c, nil
 }
 
-// Calibrated says whether any method needs statistics of activations.
-func (c *Chain) Calibrated() bool {
+// Needs is the most that any method of the chain needs.
+func (c *Chain) Needs() Needs {
+	n := c.Quantizer.Needs()
 	for _, f := range c.Folders {
-		if f.Calibrated() {
-			return true
-		}
+		n = max(n, f.Needs())
 	}
-	return c.Rotator != nil || c.Tuner != nil || c.Quantizer.Calibrated()
+	if c.Rotator != nil {
+		n = max(n, c.Rotator.Needs())
+	}
+	if c.Tuner != nil {
+		n = max(n, c.Tuner.Needs())
+	}
+	return n
+}
+
+// Untuned returns the methods of list but for tuning, which changes all ways to store a matrix alike.
+func Untuned(list []Method) []Method {
+	return slices.DeleteFunc(slices.Clone(list), func(m Method) bool {
+		_, tunes := m.(*Distill)
+		return tunes
+	})
 }

@@ -47,8 +47,8 @@ func (o *OmniQuant) Closeness() Closeness {
 	return Closeness{Weights: Fitted}
 }
 
-// Calibrated implements Method.
-func (*OmniQuant) Calibrated() bool { return true }
+// Needs implements Method.
+func (*OmniQuant) Needs() Needs { return Text }
 
 // Validate implements Method.
 func (o *OmniQuant) Validate() error {

@@ -35,7 +35,7 @@ func newProbe(s *Site, q Quantizer, threads int) (*probe, error) {
 	if kernel.NonFinite(s.Stats.Hessian) >= 0 {
 		return nil, fmt.Errorf("%s: statistics are NaN or infinite: %w", s.Name, tensor.ErrCorrupt)
 	}
-	if q.Calibrated() {
+	if q.Needs() != Nothing {
 		search := NewSearch()
 		search.Importance = ImportanceHessian
 		q = search
@@ -92,7 +92,7 @@ func (p *probe) loss(scale []float32, gradient []float64) (float64, error) {
 			continue
 		}
 		var in *Stats
-		if p.q.Calibrated() {
+		if p.q.Needs() != Nothing {
 			in = s.Stats
 		}
 		e, err := p.q.Prepare(spec, n, in, p.threads)

@@ -23,8 +23,8 @@ func (*Rotation) Name() string { return "rotation" }
 // Closeness implements Method.
 func (*Rotation) Closeness() Closeness { return Closeness{Floats: Turned} }
 
-// Calibrated implements Method.
-func (*Rotation) Calibrated() bool { return false }
+// Needs implements Method.
+func (*Rotation) Needs() Needs { return Model }
 
 // Validate implements Method.
 func (r *Rotation) Validate() error {
@@ -33,6 +33,10 @@ func (r *Rotation) Validate() error {
 	}
 	return nil
 }
+
+// Admits implements Rotator: error feedback gains from channels that are all alike; foldings and weighted searches, which
+// live on channels that stand out, lose by them.
+func (r *Rotation) Admits(q Quantizer) bool { return q.Name() == new(GPTQ).Name() }
 
 // Stream implements Rotator.
 func (r *Rotation) Stream(n int) *Hadamard {

@@ -21,8 +21,8 @@ func (RTN) Name() string { return "rtn" }
 // Closeness implements Method.
 func (RTN) Closeness() Closeness { return Closeness{Weights: Rounded} }
 
-// Calibrated implements Method.
-func (RTN) Calibrated() bool { return false }
+// Needs implements Method.
+func (RTN) Needs() Needs { return Nothing }
 
 // Validate implements Method.
 func (RTN) Validate() error { return nil }

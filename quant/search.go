@@ -49,13 +49,14 @@ func NewSearch() *Search { return &Search{Candidates: 20, Importance: Importance
 // Name implements Method.
 func (*Search) Name() string { return "search" }
 
-// weighedFactor is about twice what weights that count by their size leave at most, on blocks with outliers of any size.
+// weighedFactor is about twice what weights that count by their size leave at most, but for blocks in which one weight is
+// hundreds of times as large as the others. Those are rounded to nearest.
 const weighedFactor = 4
 
 // Closeness implements Method.
 func (s *Search) Closeness() Closeness {
 	switch {
-	case s.Calibrated():
+	case s.Needs() == Text:
 		return Closeness{Weights: Fitted}
 	case s.Importance == ImportanceWeights:
 		return Closeness{Weights: Near, Factor: weighedFactor}
@@ -63,9 +64,12 @@ func (s *Search) Closeness() Closeness {
 	return Closeness{Weights: Near, Factor: searchedFactor}
 }
 
-// Calibrated implements Method.
-func (s *Search) Calibrated() bool {
-	return s.Importance == ImportanceHessian || s.Importance == ImportanceMixed
+// Needs implements Method.
+func (s *Search) Needs() Needs {
+	if s.Importance == ImportanceHessian || s.Importance == ImportanceMixed {
+		return Text
+	}
+	return Nothing
 }
 
 // Validate implements Method.
@@ -88,7 +92,7 @@ func (s *Search) Prepare(spec Spec, cols int, in *Stats, _ int) (Encoder, error)
 		return nil, err
 	}
 	e := &searched{spec: spec, candidates: s.Candidates}
-	if s.Calibrated() {
+	if s.Needs() == Text {
 		if in == nil || in.Cols != cols {
 			return nil, fmt.Errorf("internal error: importance %s without statistics of %d inputs", s.Importance, cols)
 		}
@@ -134,6 +138,12 @@ func (e *searched) Encode(dst Blocks, w Matrix) error {
 	if e.fixed == nil {
 		importance = make([]float32, w.Cols)
 	}
+	var promise *weighedPromise
+	if e.fixed == nil && e.diagonal == nil {
+		if promise, err = newWeighedPromise(e.spec, w.Cols); err != nil {
+			return err
+		}
+	}
 	none, inverse := make([]float32, l.Blocks), make([]float32, l.Blocks)
 	for r := range w.Rows {
 		row := w.Row(r)
@@ -156,7 +166,50 @@ func (e *searched) Encode(dst Blocks, w Matrix) error {
 			}
 			inverse[b] = 1 / s
 		}
-		kernel.GridCodes(dst.Codes[r*w.Cols:(r+1)*w.Cols], row, zero, inverse, e.spec.Bits)
+		codes := dst.Codes[r*w.Cols : (r+1)*w.Cols]
+		kernel.GridCodes(codes, row, zero, inverse, e.spec.Bits)
+		if promise != nil {
+			if err := promise.keep(Blocks{Codes: codes, Scale: scale, Zero: zero}, row); err != nil {
+				return fmt.Errorf("row %d: %w", r, err)
+			}
+		}
+	}
+	return nil
+}
+
+// weighedPromise holds rows to weighedFactor: in a block with one weight that is hundreds of times as large as the others,
+// its importance costs all of them.
+type weighedPromise struct {
+	*Rounding
+	hat []float32
+	off []float64
+}
+
+func newWeighedPromise(s Spec, cols int) (*weighedPromise, error) {
+	r, err := NewRounding(s, cols)
+	if err != nil {
+		return nil, err
+	}
+	return &weighedPromise{r, make([]float32, cols), make([]float64, len(r.errors))}, nil
+}
+
+// keep gives blocks of an encoded row that are further off than promised the grid of rounding to nearest.
+func (p *weighedPromise) keep(b Blocks, row []float32) error {
+	least, err := p.Errors(row)
+	if err != nil {
+		return err
+	}
+	b.Dequantize(p.hat, p.spec)
+	BlockErrors(p.off, p.hat, row)
+	width := len(row) / len(least)
+	for i, off := range p.off {
+		if off > float64(weighedFactor*least[i]) {
+			copy(b.Codes[i*width:(i+1)*width], p.blocks.Codes[i*width:])
+			b.Scale[i] = p.blocks.Scale[i]
+			if !p.spec.Symmetric {
+				b.Zero[i] = p.blocks.Zero[i]
+			}
+		}
 	}
 	return nil
 }

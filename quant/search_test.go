@@ -3,16 +3,11 @@ package quant
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -216,152 +211,6 @@ func TestFormatSweep(t *testing.T) {
 	}
 }
 
-func TestSearchersRefuse(t *testing.T) {
-	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	for _, c := range []struct {
-		name string
-		spec Spec
-		set  map[int]float32
-		want error
-	}{
-		{"NaN", Spec{4, 32, false, tensor.F16}, map[int]float32{40: nan}, tensor.ErrCorrupt},
-		{"NaN of a whole row", Spec{3, WholeRow, true, tensor.F32}, map[int]float32{127: nan}, tensor.ErrCorrupt},
-		{"infinity", Spec{4, 32, false, tensor.F16}, map[int]float32{5: inf}, tensor.ErrCorrupt},
-		{"both infinities", Spec{8, 32, true, tensor.F16}, map[int]float32{1: -inf, 2: inf}, tensor.ErrCorrupt},
-		{"scale beyond halves", Spec{2, 32, true, tensor.F16}, map[int]float32{9: 2e5}, tensor.ErrUnsupported},
-		{"zero term beyond halves", Spec{8, 32, false, tensor.F16}, map[int]float32{9: 2e5}, tensor.ErrUnsupported},
-		{"span beyond floats", Spec{8, 32, false, tensor.F32}, map[int]float32{9: 3e38, 10: -3e38}, tensor.ErrUnsupported},
-		{"columns", Spec{4, 32, false, tensor.Invalid}, nil, tensor.ErrUnsupported},
-	} {
-		row := make([]float32, 2*128)
-		for i, v := range c.set {
-			row[128+i] = v // the second row
-		}
-		stats := diagonalStats(make([]float32, 128))
-		for name, q := range searchers() {
-			if !fits(q, c.spec) {
-				continue
-			}
-			b := Blocks{Codes: make([]uint8, 256), Scale: make([]float32, 8), Zero: make([]float32, 8)}
-			err := Encode(q, b, Matrix{2, 128, row}, c.spec, stats)
-			if !errors.Is(err, c.want) {
-				t.Errorf("%s %s: error %v, want %v", name, c.name, err, c.want)
-			} else if c.set != nil && !strings.HasPrefix(err.Error(), "row 1: ") {
-				t.Errorf("%s %s: error %q does not name the row", name, c.name, err)
-			}
-		}
-	}
-	for name, q := range searchers() {
-		if _, err := q.Prepare(Half, 32, diagonalStats(make([]float32, 32)), 1); err == nil {
-			t.Errorf("%s: 16 bits have no codes", name)
-		}
-		if m, ok := q.(Method); ok && m.Calibrated() {
-			for _, in := range []*Stats{nil, diagonalStats(make([]float32, 64))} {
-				if _, err := q.Prepare(Spec{4, 32, false, tensor.F16}, 32, in, 1); err == nil {
-					t.Errorf("%s: prepared without the statistics of its inputs", name)
-				}
-			}
-		}
-	}
-}
-
-// The same rows give the same codes, scales and zeros for any cut into rows and any number of threads.
-func TestSearchersDoNotDependOnCuts(t *testing.T) {
-	const rows, cols = 14, 128
-	r := rand.New(rand.NewPCG(65, 66))
-	w := Matrix{rows, cols, make([]float32, rows*cols)}
-	for i := range w.Data {
-		w.Data[i] = float32(r.NormFloat64())
-	}
-	stats := diagonalStats(unevenInputs(r, cols))
-	for _, s := range specs() {
-		l, _ := s.Layout(rows, cols)
-		for name, q := range searchers() {
-			if !fits(q, s) || s.Bits != 2 && s.Bits != 4 || s.Block == 128 {
-				continue
-			}
-			whole, err := encodeBy(q, w, s, stats)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, threads := range []int{1, 2, 7} {
-				e, err := q.Prepare(s, cols, stats, threads)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cut := NewBlocks(l, s)
-				kernel.Parallel(threads, 2*threads, func(lo, hi int) {
-					from, to := lo*rows/(2*threads), hi*rows/(2*threads)
-					part := Blocks{Codes: cut.Codes[from*cols : to*cols], Scale: cut.Scale[from*l.Blocks : to*l.Blocks]}
-					if !s.Symmetric {
-						part.Zero = cut.Zero[from*l.Blocks : to*l.Blocks]
-					}
-					if from == to {
-						return
-					}
-					if err := e.Encode(part, Matrix{to - from, cols, w.Data[from*cols : to*cols]}); err != nil {
-						t.Error(err)
-					}
-				})
-				if diff := cmp.Diff(whole, cut); diff != "" {
-					t.Fatalf("%v %s on %d threads (-whole +cut):\n%s", s, name, threads, diff)
-				}
-			}
-		}
-	}
-}
-
-// The digests hold codes and terms still, on every architecture and tier of kernels. Weights and inputs come from an
-// integer hash, so that nothing but the methods rounds.
-func TestSearchersAreTheSameEverywhere(t *testing.T) {
-	const rows, cols = 4, 384
-	hash := func(i int) int32 { return int32(uint32(i+1)*2654435761) >> 8 }
-	w := Matrix{rows, cols, make([]float32, rows*cols)}
-	for i := range w.Data {
-		w.Data[i] = float32(hash(i)) * 0x1p-26
-	}
-	h := make([]float32, cols)
-	for i := range h {
-		h[i] = float32(hash(7*i)&0xffff) * 0x1p-12
-	}
-	want := map[string]string{
-		"uniform":       "b5f92b9c4d4a31b7",
-		"hessian":       "a12122dd86a983bb",
-		"hqq":           "eea1ab170b09c60d",
-		"hqq robust":    "d465b86104110be6",
-		"hqq zero":      "d0dbe73ecb87a321",
-		"mixed":         "32dd88a3cc79fdc9",
-		"one candidate": "399c8e76e700aefd",
-		"search":        "a46f44733bfbfddf",
-	}
-	all := searchers()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		sum := uint64(14695981039346656037)
-		add := func(v uint32) { sum = (sum ^ uint64(v)) * 1099511628211 }
-		for _, s := range specs() {
-			if !fits(all[name], s) {
-				continue
-			}
-			b, err := encodeBy(all[name], w, s, diagonalStats(h))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range b.Codes {
-				add(uint32(c))
-			}
-			for i := range b.Scale {
-				add(math.Float32bits(b.Scale[i]))
-				if !s.Symmetric {
-					add(math.Float32bits(b.Zero[i]))
-				}
-			}
-		}
-		if got := fmt.Sprintf("%016x", sum); got != want[name] {
-			t.Errorf("%q: %q, want %q", name, got, want[name])
-		}
-	}
-}
-
 func TestSearchOptions(t *testing.T) {
 	for _, c := range []struct {
 		m    Method
@@ -387,9 +236,9 @@ func TestSearchOptions(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.m, err, c.want)
 		}
 	}
-	for word, want := range map[string]bool{ImportanceWeights: false, ImportanceUniform: false, ImportanceHessian: true, ImportanceMixed: true} {
-		if got := (&Search{Candidates: 1, Importance: word}).Calibrated(); got != want {
-			t.Errorf("%s: calibrated %v", word, got)
+	for word, want := range map[string]Needs{ImportanceWeights: Nothing, ImportanceUniform: Nothing, ImportanceHessian: Text, ImportanceMixed: Text} {
+		if got := (&Search{Candidates: 1, Importance: word}).Needs(); got != want {
+			t.Errorf("%s: needs %v", word, got)
 		}
 	}
 	if _, err := (&HQQ{P: 1, Beta: 1, Growth: 1, Iterations: 1}).Prepare(Spec{4, 32, true, tensor.F16}, 32, nil, 1); !errors.Is(err, tensor.ErrUnsupported) {

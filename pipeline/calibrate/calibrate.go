@@ -168,7 +168,7 @@ func (q *quantization) watching() bool {
 	q.Decoder.Linears(func(_ string, l *arch.Linear) {
 		open = open || !q.finished.Has(l.Weight.Tensor) && q.Specs[l.Weight.Tensor].Bits != 16
 	})
-	return open && q.Chain.Quantizer.Calibrated()
+	return open && q.Chain.Quantizer.Needs() != quant.Nothing
 }
 
 // rest encodes all matrices after the table from weights alone.

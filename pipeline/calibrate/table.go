@@ -21,7 +21,7 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 		return nil, err
 	}
 	var st *quant.Stats
-	if q.Chain.Quantizer.Calibrated() && !q.finished.Has(e.Weight.Tensor) && q.Specs[e.Weight.Tensor].Bits != 16 {
+	if q.Chain.Quantizer.Needs() != quant.Nothing && !q.finished.Has(e.Weight.Tensor) && q.Specs[e.Weight.Tensor].Bits != 16 {
 		if st, err = q.tableStats(ctx, q.model); err != nil {
 			return nil, err
 		}

@@ -64,8 +64,7 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 // on the budget.
 func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivities, manifest.Digest, error) {
 	q, c := &r.Quantize, &r.Calibrate
-	// Tuning changes all ways to store a matrix alike.
-	measured := slices.DeleteFunc(slices.Clone(q.Method), func(m quant.Method) bool { return m.Name() == "distill" })
+	measured := quant.Untuned(q.Method)
 	of := inputs{
 		r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
 		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential,

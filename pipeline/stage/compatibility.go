@@ -5,6 +5,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/quant"
 )
 
 // checkDir rejects options that cannot work with the checkpoint of an origin. One that cannot be opened is left to the stage
@@ -29,9 +30,9 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)
 	case unknown != nil && q.Budget != nil:
-		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); choose bits, and the methods rtn, search or hqq", unknown)
-	case unknown != nil && chain.Calibrated():
-		return sec.Errorf("method", "methods that watch the model do not know all of this one (%v); choose rtn, search or hqq", unknown)
+		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); choose bits, and the methods %s", unknown, quant.WithoutModel())
+	case unknown != nil && chain.Needs() != quant.Nothing:
+		return sec.Errorf("method", "methods that watch the model do not know all of this one (%v); choose %s", unknown, quant.WithoutModel())
 	case chain.Rotator != nil && src.Decoder.Tied:
 		return sec.Errorf("method", "%s needs a head with a table of its own; the head of this model is tied to the embedding", chain.Rotator.Name())
 	case chain.Rotator != nil && calibrate.CheckRotation(src.Decoder, chain.Rotator) != nil:
@@ -40,8 +41,8 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 		return nil
 	case q.Budget != nil:
 		return sec.Errorf("budget", "the matrices of this checkpoint are %s codes, which are stored as they are; set quantize.import to requantize to give them a budget", src.Quantized.Method())
-	case chain.Calibrated():
-		return sec.Errorf("method", "the matrices of this checkpoint are %s codes, which are stored as they are, and methods that watch the model are for all of its matrices; set quantize.import to requantize, or name rtn or search for what is left", src.Quantized.Method())
+	case chain.Needs() != quant.Nothing:
+		return sec.Errorf("method", "the matrices of this checkpoint are %s codes, which are stored as they are, and methods that watch the model are for all of its matrices; set quantize.import to requantize, or name %s for what is left", src.Quantized.Method(), quant.WithoutModel())
 	}
 	return nil
 }

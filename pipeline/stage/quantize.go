@@ -72,7 +72,7 @@ func (q *Quantize) chain() (*quant.Chain, error) { return quant.NewChain(q.Metho
 // calibrated reports whether the model has to be watched.
 func (q *Quantize) calibrated() bool {
 	c, err := q.chain()
-	return q.Budget != nil || (err == nil && c.Calibrated())
+	return q.Budget != nil || (err == nil && c.Needs() != quant.Nothing)
 }
 
 // closeness is the one that the methods promise; without any, weights count as rounded.
@@ -100,7 +100,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 	}
 	w.Quantizer = chain.Quantizer
 	of := inputs{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, q, pl.Allocation}
-	if chain.Calibrated() {
+	if chain.Needs() != quant.Nothing {
 		if err := q.encode(ctx, r, pl, chain); err != nil {
 			return err
 		}
