@@ -29,7 +29,7 @@ func BenchmarkRun(b *testing.B) {
 		b.Fatal(err)
 	}
 	p := openPackage(b, dir)
-	window := p.Tokenizer.Encode(verify.Text)[:256]
+	window := p.Tokenizer.Encode(verify.BuiltIn)[:256]
 	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
 		b.Run(mode.String()+"/prefill", func(b *testing.B) {
 			s := session(b, p, mode)

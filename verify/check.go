@@ -80,30 +80,67 @@ type Subject struct {
 	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
 }
 
-// Finding is the verdict of a check: what it saw, in a sentence and in numbers.
+// Finding is the verdict of a check.
 type Finding struct {
 	Passed  bool
 	Skipped bool
-	Detail  string
-	Value   map[string]float64
+	// Detail says in a sentence what was found, Value in numbers.
+	Detail string
+	Value  map[string]float64
+	// Headline is the number that tables show; nil if there is none.
+	Headline *Headline
+	// Fatal findings leave nothing to measure: all later checks but those of names alone are skipped.
+	Fatal bool
 }
 
-// Check is one claim about a package. An error means that the check could not be carried out.
+// Headline is the number of a finding that tables show.
+type Headline struct {
+	Value float64
+	Unit  string
+	// Limit is the largest acceptable value; nil if none is shown.
+	Limit *float64
+}
+
+// Check is one claim about a package. A check with options is a field of [Checks], and a [Validator] if they can be wrong.
 type Check interface {
 	String() string
+	// Check returns an error if the check could not be carried out.
 	Check(ctx context.Context, s *Subject) (Finding, error)
+	// Hint says in a sentence what helps a package that fails the check.
+	Hint() string
+}
+
+// Validator is a check whose options can be wrong.
+type Validator interface {
+	// Validate returns the key of the first wrong option and what is wrong with it, or two empty strings.
+	Validate() (key, problem string)
+}
+
+// ours is the hint of checks that no recipe makes fail.
+const ours = "nothing in a recipe helps: this is a fault of this program; a report with the recipe and the checkpoint's config.json is welcome"
+
+// say returns f with a sentence, in the form in which checks return it.
+func (f Finding) say(format string, args ...any) (Finding, error) {
+	f.Detail = fmt.Sprintf(format, args...)
+	return f, nil
 }
 
 func pass(value map[string]float64, format string, args ...any) (Finding, error) {
-	return Finding{Passed: true, Detail: fmt.Sprintf(format, args...), Value: value}, nil
+	return Finding{Passed: true, Value: value}.say(format, args...)
 }
 
 func fail(value map[string]float64, format string, args ...any) (Finding, error) {
-	return Finding{Detail: fmt.Sprintf(format, args...), Value: value}, nil
+	return Finding{Value: value}.say(format, args...)
 }
 
 func skip(format string, args ...any) (Finding, error) {
-	return Finding{Skipped: true, Detail: fmt.Sprintf(format, args...)}, nil
+	return Finding{Skipped: true}.say(format, args...)
+}
+
+// atMost passes a value up to limit and fails others, NaN included. Tables show both; value gets the limit.
+func atMost(v, limit float64, unit string, value map[string]float64, format string, args ...any) (Finding, error) {
+	value["limit"] = limit
+	return Finding{Passed: v <= limit, Headline: &Headline{v, unit, &limit}, Value: value}.say(format, args...)
 }
 
 // needsSource and needsManifest are what a check says when it cannot compare.
@@ -136,36 +173,21 @@ func (s *Subject) float() (src *Source, reason string) {
 	return s.Source, ""
 }
 
-// klLimit bounds the divergence of a package whose weights alone cost float; layerLimit bounds the error of a layer.
-func (s *Subject) klLimit(float float64) float64 {
-	l := &s.Options.Limits
-	if s.faithful {
-		return max(l.KL, l.KLNoise*float)
-	}
-	return l.KL
-}
-
-func (s *Subject) layerLimit() float64 {
-	l := &s.Options.Limits
-	if s.faithful {
-		return max(l.LayerError, l.LayerNoise)
-	}
-	return l.LayerError
-}
-
-// verdict passes or fails by a limit: value must be at most limit.
-func verdict(ok bool, value map[string]float64, format string, args ...any) (Finding, error) {
-	if ok {
-		return pass(value, format, args...)
-	}
-	return fail(value, format, args...)
-}
-
 // Result is what Run found.
 type Result struct {
 	Checks     []manifest.Check
 	Metrics    map[string]manifest.Metric
 	Evaluation *Evaluation
+
+	headlines []*Headline // of Checks
+}
+
+// add appends what a check has found.
+func (r *Result) add(c Check, f Finding) {
+	// NaN and infinities, which a package that computes garbage gives, are not JSON; the detail still shows them.
+	maps.DeleteFunc(f.Value, func(_ string, v float64) bool { return !finite(v) })
+	r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
+	r.headlines = append(r.headlines, f.Headline)
 }
 
 // Failed lists the names of the checks that failed.
@@ -182,11 +204,11 @@ func (r *Result) Failed() []string {
 // Run evaluates the package and applies every check. Checks that do not depend on each other's outcome all run,
 // so that a report shows everything; when the package's bytes are already wrong the expensive ones are skipped.
 func Run(ctx context.Context, s *Subject) (*Result, error) {
-	r := &Result{}
-	broken, passed := "", map[string]bool{}
-	for _, c := range checks {
-		if broken != "" && !cheap[c.String()] {
-			r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Skipped: true, Detail: broken + " failed"})
+	r, fatal, passed := &Result{}, "", map[string]bool{}
+	for _, c := range s.Options.Checks.All() {
+		name := c.String()
+		if _, names := c.(interface{ namesOnly() }); fatal != "" && !names {
+			r.add(c, Finding{Skipped: true, Detail: fatal + " failed"})
 			continue
 		}
 		f, err := c.Check(ctx, s)
@@ -194,16 +216,15 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			// What keeps a check from being carried out is a fault of the package: its bytes did not run.
+			// If a check cannot be carried out the package is at fault: its bytes did not run.
 			f = Finding{Detail: err.Error()}
 		}
-		keepFinite(f.Value)
-		zerolog.Ctx(ctx).Debug().Str("check", c.String()).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
-		r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
-		passed[c.String()] = f.Passed
-		s.faithful = passed[weights{}.String()] && passed[graph{}.String()]
-		if !f.Passed && !f.Skipped && structural[c.String()] {
-			broken = c.String()
+		r.add(c, f)
+		zerolog.Ctx(ctx).Debug().Str("check", name).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
+		passed[name] = f.Passed
+		s.faithful = passed[new(Weights).String()] && passed[graph{}.String()]
+		if f.Fatal {
+			fatal = name
 		}
 	}
 	r.Evaluation = s.eval
@@ -217,20 +238,14 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 // Damaged is the result for a package whose files are not those of its manifest, as err says: nothing of it was opened.
 func Damaged(err error) *Result {
 	r := &Result{}
-	for _, c := range checks {
-		x := manifest.Check{Name: c.String(), Skipped: true, Detail: layout{}.String() + " failed"}
+	for _, c := range new(Checks).All() {
+		f := Finding{Skipped: true, Detail: layout{}.String() + " failed"}
 		if c == (layout{}) {
-			x.Skipped, x.Detail = false, err.Error()
+			f = Finding{Detail: err.Error()}
 		}
-		r.Checks = append(r.Checks, x)
+		r.add(c, f)
 	}
 	return r
-}
-
-// keepFinite drops NaN and infinities, which a package that computes garbage has and JSON has not; the detail of the
-// finding still shows them.
-func keepFinite(value map[string]float64) {
-	maps.DeleteFunc(value, func(_ string, v float64) bool { return !finite(v) })
 }
 
 func finite(v float64) bool { return v-v == 0 }

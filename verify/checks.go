@@ -1,34 +1,58 @@
 package verify
 
-// checks is the table of checks in the order in which they run: what is cheap and fundamental first.
-var checks = []Check{
-	layout{},
-	coverage{},
-	weights{},
-	tokenizerParity{},
-	templateParity{},
-	graph{},
-	layers{},
-	sourceSane{},
-	perplexity{},
-	divergence{},
-	decode{},
-	positions{},
-	activations{},
-	golden{},
+// Checks holds the options of the checks that have any. Its fields are keys of a recipe's section verify.
+type Checks struct {
+	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
+	KL         KL         `json:"kl" jsonschema_description:"Largest mean KL divergence from the source, in nats."`
+	Layers     Layers     `json:"layers" jsonschema_description:"Largest relative error of the hidden state after a layer."`
+	Weights    Weights    `json:"weights" jsonschema_description:"Largest error of an op's outputs that a method which watches the model may report for a matrix, relative and squared."`
+	Tokenizer  Tokenizer  `json:"tokenizer" jsonschema_description:"Shares of strings whose ids may differ in the engine."`
+	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
 
-// structural checks, when they fail, make numbers about the package meaningless; cheap ones run all the same.
-var (
-	structural = map[string]bool{"layout": true}
-	cheap      = map[string]bool{"coverage": true}
-)
+// All is the table of checks in the order in which they run: cheap and fundamental ones first.
+func (c *Checks) All() []Check {
+	return []Check{
+		layout{},
+		coverage{},
+		&c.Weights,
+		&c.Tokenizer,
+		templateParity{},
+		graph{},
+		&c.Layers,
+		sourceSane{},
+		&c.Perplexity,
+		&c.KL,
+		decode{},
+		positions{},
+		activations{},
+		golden{},
+	}
+}
+
+// NewChecks returns the default options.
+func NewChecks() Checks {
+	return Checks{
+		Perplexity: Perplexity{Window: 512, Windows: 4, Decode: 32},
+		Tokenizer:  Tokenizer{MaxPlain: 0, MaxHard: 0.03},
+	}
+}
 
 // Names lists the checks in order.
 func Names() []string {
 	var n []string
-	for _, c := range checks {
+	for _, c := range new(Checks).All() {
 		n = append(n, c.String())
 	}
 	return n
+}
+
+// Hint returns the hint of the check with the given name, and "" if there is none.
+func Hint(name string) string {
+	for _, c := range new(Checks).All() {
+		if c.String() == name {
+			return c.Hint()
+		}
+	}
+	return ""
 }

@@ -13,6 +13,11 @@ type coverage struct{}
 
 func (coverage) String() string { return "coverage" }
 
+func (coverage) Hint() string { return ours }
+
+// namesOnly: names can be compared whatever the bytes of the package are.
+func (coverage) namesOnly() {}
+
 func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)

@@ -275,8 +275,8 @@ var damages = map[string][]damage{
 				}
 			})
 		}, subject: func(t *testing.T, s *verify.Subject) {
-			s.Options.Limits.SourcePerplexity = 2 * tinyPerplexity
-			s.Options.Limits.KL = 1 // what the source cannot do costs nothing here
+			s.Options.Checks.Perplexity.MaxSource = new(2.0 * tinyPerplexity)
+			s.Options.Checks.KL.Max = new(1.0) // what the source cannot do costs nothing here
 		}, fails: []string{"source"}, detail: "would be absurd"},
 		{name: "random weights", rebuild: "quantize: {block: 32}\nverify: {enabled: false}", source: func(*testing.T) string { return families + "qwen3-tied" },
 			fails: []string{"source"}, detail: "more than 80 would be absurd"},
@@ -290,13 +290,17 @@ var damages = map[string][]damage{
 				}
 			})
 		}, fails: []string{"weights", "perplexity", "kl", "decode"}, detail: "ratio"},
-		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.PerplexityRatio = 0.5 },
+		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Checks.Perplexity.MaxRatio = new(0.5) },
 			fails: []string{"perplexity"}, detail: "ratio"},
 	},
 	"kl": {
-		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.KL, s.Options.Limits.KLNoise = 1e-3, 0 },
+		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Checks.KL.Max = new(1e-3) },
 			fails: []string{"kl", "decode"}, detail: "nats"},
-		{name: "above what the weights alone explain", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.KL, s.Options.Limits.KLNoise = 1e-3, 0.5 },
+		{name: "above what the weights alone explain", subject: func(_ *testing.T, s *verify.Subject) {
+			s.Options.Bits = 16
+			s.Options.Checks.KL.AllowNoise(0.5)
+			s.Options.Checks.Layers.Max, s.Options.Checks.Perplexity.MaxRatio = new(1.0), new(2.0)
+		},
 			fails: []string{"kl", "decode"}, detail: "nats"},
 	},
 	"decode": {

@@ -6,6 +6,42 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
+// decode: feeding tokens one by one gives what feeding them at once gives (in float mode), and the decode path as
+// shipped keeps the divergence limit.
+type decode struct{}
+
+func (decode) String() string { return "decode" }
+
+func (decode) Hint() string {
+	return "if tokens fed one by one agree with the same tokens fed at once, more bits or smaller blocks help, and verify.kl.max is the limit; otherwise it is a fault of this program"
+}
+
+// maxDecodeKL bounds the difference of two float32 orders of the same sums, as maxGraphKL does.
+const maxDecodeKL = 1e-8
+
+func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
+	e, err := s.evaluation(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	if e.DecodeGap.Len() == 0 {
+		return skip("the window is too short")
+	}
+	gap, _ := e.DecodeGap.Mean()
+	value := map[string]float64{"gap": gap, "gap_limit": maxDecodeKL}
+	if !(gap <= maxDecodeKL) {
+		return fail(value, "tokens fed one by one diverge from the same tokens fed at once: KL %.3g", gap)
+	}
+	if src, _ := s.float(); src == nil {
+		return pass(value, "one by one equals at once: KL %.2g over %d tokens", gap, e.DecodeGap.Len())
+	}
+	kl, _ := e.Decode.KL.Mean()
+	float, _ := e.Float.KL.Mean()
+	value["kl"] = kl
+	return atMost(kl, s.Options.Checks.KL.limit(s, float), "nats", value,
+		"one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
+}
+
 // last are the logits of the last positions of the first window, which are decoded again: from is the first.
 type last struct {
 	from       int

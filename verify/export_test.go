@@ -15,4 +15,9 @@ func (s *Subject) WindowsOfText() ([][]int32, error) { return s.windows() }
 func (s *Sample) Values() []float64 { return s.values }
 
 // CheckWeights is the check weights alone.
-func CheckWeights(ctx context.Context, s *Subject) (Finding, error) { return weights{}.Check(ctx, s) }
+func CheckWeights(ctx context.Context, s *Subject) (Finding, error) {
+	return s.Options.Checks.Weights.Check(ctx, s)
+}
+
+// AllowNoise sets how many times the divergence of the weights alone the check kl allows.
+func (k *KL) AllowNoise(times float64) { k.noise = times }

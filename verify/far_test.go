@@ -78,8 +78,8 @@ func TestFar(t *testing.T) {
 				t.Helper()
 				e.seal()
 				s := open(t, e.dir, source)
-				s.Options.Window, s.Options.Limits.SourcePerplexity = 48, 1e5 // random weights know nothing of the text
-				s.Package.Config.MaxPositions = 0                             // the check positions has nothing to see
+				s.Options.Window, s.Options.Checks.Perplexity.MaxSource = 48, new(1e5) // random weights know nothing of the text
+				s.Package.Config.MaxPositions = 0                                      // the check positions has nothing to see
 				res, err := verify.Run(t.Context(), s)
 				if err != nil {
 					t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 func TestForeign(t *testing.T) {
 	o := open(t, goodPackage(t), tiny).Options
 	// Its table for NFC does not compose, and turns joiners and other format characters into spaces.
-	o.Limits.TokenizerPlain, o.Limits.TokenizerHard = 0.02, 0.25
+	o.Checks.Tokenizer.MaxPlain, o.Checks.Tokenizer.MaxHard = 0.02, 0.25
 	res, err := stage.VerifyPackage(t.Context(), filepath.Join(os.Getenv("LLMEXPORT_FOREIGN"), "q8-classic"), tiny, o)
 	if err != nil {
 		t.Fatal(err)

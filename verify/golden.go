@@ -48,6 +48,10 @@ type golden struct{}
 
 func (golden) String() string { return "golden" }
 
+func (golden) Hint() string {
+	return "the recorded outputs belong to other weights, or to a program that computes differently: verify.golden of the recipe names their file"
+}
+
 const (
 	// goldenPrompt and goldenOutput are the lengths, in tokens, of what Record records.
 	goldenPrompt, goldenOutput = 16, 24

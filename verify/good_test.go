@@ -22,7 +22,7 @@ func TestAllStrings(t *testing.T) {
 		t.Skip("long; make test-all runs it")
 	}
 	s := open(t, goodPackage(t), tiny)
-	s.Options.TokenizerStrings, s.Options.Windows = 0, 1
+	s.Options.Checks.Tokenizer.Strings, s.Options.Windows = 0, 1
 	res, err := verify.Run(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +105,8 @@ func TestFamilies(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := open(t, dir, families+name)
-			limits, err := verify.DefaultLimits(16)
-			if err != nil {
-				t.Fatal(err)
-			}
 			// Random weights know nothing of the text.
-			limits.SourcePerplexity = 1e4
-			s.Options.Limits, s.Options.Window = limits, 32
+			s.Options.Bits, s.Options.Checks.Perplexity.MaxSource, s.Options.Window = 16, new(1e4), 32
 			res, err := verify.Run(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
@@ -153,7 +148,7 @@ func TestUntied(t *testing.T) {
 			c.damage(e)
 			e.seal()
 			s := open(t, e.dir, families+"qwen2-untied")
-			s.Options.Window, s.Options.Limits.SourcePerplexity = 16, 1e4
+			s.Options.Window, s.Options.Checks.Perplexity.MaxSource = 16, new(1e4)
 			res, err := verify.Run(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)

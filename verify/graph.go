@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline/lower"
-	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -20,6 +18,8 @@ import (
 type graph struct{}
 
 func (graph) String() string { return "graph" }
+
+func (graph) Hint() string { return ours }
 
 // maxGraphKL is a hundred times what rounding leaves on the small models of the tests (below 1e-10).
 const maxGraphKL = 1e-8
@@ -59,8 +59,8 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
 	}
 	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab, s.Options.Threads)
-	value := map[string]float64{"kl": kl, "largest_difference": diff, "limit": maxGraphKL}
-	f, err := verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
+	value := map[string]float64{"kl": kl, "largest_difference": diff}
+	f, err := atMost(kl, maxGraphKL, "nats", value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 	if err != nil || !f.Passed {
 		return f, err
 	}
@@ -183,85 +183,4 @@ func compareLogits(want, got []float32, vocab, threads int) (kl, diff float64) {
 		diff = max(diff, g.diff)
 	}
 	return kl, diff
-}
-
-// layers: with the packaged weights in float32, the hidden state behind every layer stays close to the source's;
-// the first layer that does not is named.
-type layers struct{}
-
-func (layers) String() string { return "layers" }
-
-func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if reason, ok := s.comparable(); !ok {
-		return skip("%s", reason)
-	}
-	if s.Source.Reference == nil {
-		return skip(needsWeights)
-	}
-	if s.Closeness.Floats == quant.Turned {
-		return skip("the states between layers are rotated, so those of the source do not tell")
-	}
-	windows, err := s.windows()
-	if err != nil {
-		return Finding{}, err
-	}
-	w := windows[0][:min(graphTokens, len(windows[0]))]
-	sess, err := s.session(backends.Float)
-	if err != nil {
-		return Finding{}, err
-	}
-	outputs := map[string]int{}
-	for i := range s.Source.Decoder.Layers {
-		outputs[lower.LayerOutput(i)] = i
-	}
-	got := make([][]float32, len(outputs))
-	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
-		if i, ok := outputs[op.Name]; ok {
-			got[i] = append([]float32{}, v...)
-		}
-	}
-	if _, err := sess.Forward(ctx, w); err != nil {
-		return Finding{}, err
-	}
-	worst, bad, badAt := 0.0, -1, 0.0
-	limit := s.layerLimit()
-	value := map[string]float64{"limit": limit}
-	err = s.Source.Reference.Layers(ctx, [][]int32{w}, func(i int, want []float32) error {
-		if len(got[i]) != len(want) {
-			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", i, lower.LayerOutput(i), len(want))
-		}
-		e := relativeError(want, got[i])
-		value[fmt.Sprintf("layer_%d", i)] = e
-		worst = max(worst, e)
-		if bad < 0 && !(e <= limit) {
-			bad, badAt = i, e
-		}
-		return nil
-	})
-	if err != nil {
-		return fail(value, "%v", err)
-	}
-	if bad >= 0 {
-		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, limit)
-	}
-	value["worst"] = worst
-	f, err := pass(value, "largest relative error of a layer's output %.3g", worst)
-	if err != nil {
-		return f, err
-	}
-	return s.layersFar(ctx, len(w), limit, f)
-}
-
-// relativeError is |got - want| / |want| in the Euclidean norm over all tokens and channels.
-func relativeError(want, got []float32) float64 {
-	var d, n float64
-	for i, w := range want {
-		e := float64(got[i]) - float64(w)
-		d += float64(e * e)
-		n += float64(float64(w) * float64(w))
-	}
-	if n == 0 {
-		return math.Sqrt(d)
-	}
-	return math.Sqrt(d / n)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Every check has a hint of its own, and what helps against quantization is said of checks that it makes fail only.
+// Every check has a hint of one line; that of a check with options names them.
 func TestHints(t *testing.T) {
-	quantized := map[string]bool{"weights": true, "layers": true, "perplexity": true, "kl": true, "decode": true}
-	for _, name := range verify.Names() {
-		h := verify.Hint(name)
-		if h == "" || strings.ContainsAny(h, "\n") {
-			t.Errorf("%s: hint %q", name, h)
+	t.Parallel()
+	for _, c := range new(verify.Checks).All() {
+		h := verify.Hint(c.String())
+		if h == "" || strings.Contains(h, "\n") {
+			t.Errorf("%s: hint %q", c, h)
 		}
-		if strings.Contains(h, "more bits") != quantized[name] {
-			t.Errorf("%s: hint %q", name, h)
+		if _, options := c.(verify.Validator); options && !strings.Contains(h, "verify."+c.String()+".") {
+			t.Errorf("%s: hint %q does not name its options", c, h)
 		}
 	}
 	if h := verify.Hint("none"); h != "" {

@@ -54,12 +54,12 @@ const broken = 1e6
 // Compared is the finding of the weights check for a package whose weights were compared while they were written; worst is
 // the largest share that CompareWritten gave.
 func Compared(tensors int, worst float64, name string) Finding {
-	value := map[string]float64{"tensors": float64(tensors), "worst_share_of_bound": worst}
-	if worst > 1 {
-		f, _ := fail(value, "%s: is off by %.3g times what its method promises, compared while it was written", name, worst)
+	f := Finding{Passed: worst <= 1, Headline: shareOfBound(worst), Value: map[string]float64{"tensors": float64(tensors), "worst_share_of_bound": worst}}
+	if !f.Passed {
+		f, _ = f.say("%s: is off by %.3g times what its method promises, compared while it was written", name, worst)
 		return f
 	}
-	f, _ := pass(value, "all weights of %d tensors are as near to the source's as their methods promise, compared while they were written; closest is %s at %.3f of its bound", tensors, name, worst)
+	f, _ = f.say("all weights of %d tensors are as near to the source's as their methods promise, compared while they were written; closest is %s at %.3f of its bound", tensors, name, worst)
 	return f
 }
 

@@ -20,6 +20,10 @@ type layout struct{}
 
 func (layout) String() string { return "layout" }
 
+func (layout) Hint() string {
+	return "the files are not those that the manifest was written for: make or pull the package again; pull --replace mends one"
+}
+
 func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
 	m := s.Manifest
 	if m == nil {
@@ -27,14 +31,14 @@ func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	if !s.Compared {
 		if err := m.VerifyFiles(ctx, s.Package.Dir); err != nil {
-			return fail(nil, "%v", err)
+			return Finding{Fatal: true}.say("%v", err)
 		}
 	}
 	if err := spans(ctx, s); err != nil {
-		return fail(nil, "%v", err)
+		return Finding{Fatal: true}.say("%v", err)
 	}
 	if c := s.Package.Config.LLMExport.Content; c != "" && c != m.Content() {
-		return fail(nil, "config.json names the content %s, the files are %s", c, m.Content())
+		return Finding{Fatal: true}.say("config.json names the content %s, the files are %s", c, m.Content())
 	}
 	return pass(map[string]float64{"files": float64(len(m.Files)), "tensors": float64(len(m.Tensors))},
 		"%d files and %d tensors as the manifest says", len(m.Files), len(m.Tensors))

@@ -72,12 +72,10 @@ func open(t testing.TB, dir, source string) *verify.Subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := verify.DefaultLimits(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	checks := verify.NewChecks()
+	checks.Tokenizer.Strings = stagetest.Strings
 	s := &verify.Subject{Package: pkg, Manifest: m, Options: verify.Options{
-		Text: verify.Text, TextName: "the built-in text", TokenizerStrings: stagetest.Strings, Window: 64, Windows: 2, DecodeTokens: 8, Limits: limits, Threads: 2, Memory: 1 << 30,
+		Text: verify.BuiltIn, TextName: "the built-in text", Window: 64, Windows: 2, DecodeTokens: 8, Bits: 4, Checks: checks, Threads: 2, Memory: 1 << 30,
 	}}
 	if source != "" {
 		s.Source = openSource(t, source)

@@ -14,6 +14,8 @@ type positions struct{}
 
 func (positions) String() string { return "positions" }
 
+func (positions) Hint() string { return ours }
+
 const (
 	// positionTokens is the length of a sampled context.
 	positionTokens = 24
@@ -61,6 +63,6 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 			worst, worstAt = kl, at
 		}
 	}
-	value := map[string]float64{"kl": worst, "at": float64(worstAt), "last": float64(last), "limit": maxPositionKL}
-	return verdict(worst <= maxPositionKL, value, "%d places up to position %d agree with position 0: largest KL %.2g, at %d", positionSamples, last-1, worst, worstAt)
+	value := map[string]float64{"kl": worst, "at": float64(worstAt), "last": float64(last)}
+	return atMost(worst, maxPositionKL, "nats", value, "%d places up to position %d agree with position 0: largest KL %.2g, at %d", positionSamples, last-1, worst, worstAt)
 }

@@ -15,6 +15,10 @@ type templateParity struct{}
 
 func (templateParity) String() string { return "template" }
 
+func (templateParity) Hint() string {
+	return "llmexport template PACKAGE --engine shows what the engine makes of a conversation; rewrite.template of the recipe takes another template, or a plain one with simplify"
+}
+
 func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source == nil {
 		return skip(needsSource)

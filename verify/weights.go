@@ -16,9 +16,10 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// weights: every stored weight, read back as the engine reads it, is as close to the source's as the methods that the
-// package was made with promise, and equal to them where codes were taken over; no number is NaN or infinite and no row is all zero where the source's is not.
-type weights struct{}
+// Weights checks that every stored weight, read back as the engine reads it, is as close to the source's as the methods that
+// the package was made with promise, and equal to it where codes were taken over; that no number is NaN or infinite; and that
+// no row is all zero unless the source's is. Max bounds the relative squared error of an op's outputs that a method may report.
+type Weights struct{ Limit }
 
 // outputErrors bounds what a method that watches the model may report of a matrix, by bits: the squared error of the op's
 // outputs over their squares, on the calibration text. Outputs of weights that are not the op's own would be off by 1 to 2;
@@ -42,9 +43,23 @@ type Fit struct {
 	Weights, Outputs float64
 }
 
-func (weights) String() string { return "weights" }
+func (*Weights) String() string { return "weights" }
 
-func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
+// Hint implements Check.
+func (*Weights) Hint() string {
+	return "errors that a method reports are lowered by more bits, smaller blocks or another quantize.method, and verify.weights.max of the recipe is their limit; weights that it did not choose are a fault of this program"
+}
+
+// Validate implements Validator.
+func (w *Weights) Validate() (key, problem string) {
+	if w.Max != nil && !(*w.Max > 0) {
+		return "max", "must be more than 0"
+	}
+	return "", ""
+}
+
+// Check implements Check.
+func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Weights != nil {
 		return *s.Weights, nil
 	}
@@ -99,7 +114,7 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if n := c.unknown.Load(); n > 0 {
 		detail += fmt.Sprintf("; %d matrices stand for weights that were rewritten before and are not here: they are numbers, and no row is zero", n)
 	}
-	return pass(value, "%s", detail)
+	return Finding{Passed: true, Headline: shareOfBound(worst), Value: value}.say("%s", detail)
 }
 
 // partOp is an op of a part; without either for a tensor that no op reads.
@@ -107,6 +122,9 @@ type partOp struct {
 	part *runtime.Part
 	op   *mnn.Op
 }
+
+// shareOfBound is the largest share of a bound that any weight uses up.
+func shareOfBound(worst float64) *Headline { return &Headline{Value: worst, Unit: "of bound"} }
 
 // comparison holds stored tensors against floats.
 type comparison struct {
@@ -120,7 +138,7 @@ type comparison struct {
 }
 
 func newComparison(s *Subject) *comparison {
-	c := &comparison{Subject: s, floats: s.Source, known: s.Closeness.Floats == quant.Kept, limit: s.Options.Limits.OutputError}
+	c := &comparison{Subject: s, floats: s.Source, known: s.Closeness.Floats == quant.Kept, limit: s.Options.Checks.Weights.or(0)}
 	if s.Fits != nil && s.Fits.Floats != nil {
 		c.floats, c.known = &Source{Tensors: s.Fits.Floats}, true
 	}

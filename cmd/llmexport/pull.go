@@ -12,7 +12,6 @@ import (
 
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -144,7 +143,7 @@ func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Lim
 	if len(failed) == 0 {
 		return nil
 	}
-	checks, metrics := assemble.Measures(res)
+	checks, metrics := res.Measures()
 	return errors.Join(
 		failedChecks(failed, fmt.Sprintf("%s failed on this machine; the package was not installed", strings.Join(failed, ", "))),
 		printChecks(&t.progress, checks, metrics))

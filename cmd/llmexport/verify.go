@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -67,7 +66,7 @@ func (t *tool) verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	checks, metrics := assemble.Measures(res)
+	checks, metrics := res.Measures()
 	failed := res.Failed()
 	if c.Bool("json") {
 		if checks == nil {

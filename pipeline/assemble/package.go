@@ -91,7 +91,7 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 		if err != nil {
 			return nil, err
 		}
-		checks, metrics = Measures(res)
+		checks, metrics = res.Measures()
 		a.m.Checks, a.m.Metrics = res.Checks, res.Metrics
 		a.m.Verified = len(res.Failed()) == 0
 	}
@@ -298,7 +298,7 @@ func (a *Package) recall(o verify.Options) func(context.Context, func() verify.P
 		if err != nil {
 			return p, err
 		}
-		parts := []any{packaged.SHA256, o.TextSHA256, o.TokenizerStrings}
+		parts := []any{packaged.SHA256, o.TextSHA256, o.Checks.Tokenizer.Strings}
 		for _, f := range a.Source.Files {
 			if !strings.HasSuffix(f.Name, ".safetensors") {
 				parts = append(parts, f.Name, f.SHA256)

@@ -104,7 +104,7 @@ func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, er
 			return verify.Options{}, err
 		}
 	}
-	v.Perplexity.Text, v.Golden = Text{}, ""
+	v.Perplexity.Text, v.Golden = verify.Text{}, ""
 	return v.options(r, &limits, bits)
 }
 

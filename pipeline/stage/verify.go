@@ -20,46 +20,14 @@ import (
 // Verify assembles the package, runs it, compares it with the source, and writes manifest, report and card. A limit
 // that is missed ends the job before anything is published.
 type Verify struct {
-	// Enabled false publishes the package as not verified.
-	Enabled    bool       `json:"enabled" jsonschema_description:"Run and compare the package; false publishes it as not verified."`
-	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
-	KL         Limit      `json:"kl" jsonschema_description:"Largest mean KL divergence from the source, in nats."`
-	Layers     Limit      `json:"layers" jsonschema_description:"Largest relative error of the hidden state after a layer."`
-	Weights    Limit      `json:"weights" jsonschema_description:"Largest error of an op's outputs that a method which watches the model may report of a matrix, relative and squared."`
-	Tokenizer  Tokenizer  `json:"tokenizer" jsonschema_description:"Shares of strings whose ids may differ in the engine."`
-	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
-}
-
-// Perplexity configures the measurement of perplexity.
-type Perplexity struct {
-	Text      Text     `json:"text" jsonschema_description:"Evaluation text: builtin, or a file with its digest."`
-	Window    int      `json:"window" jsonschema:"minimum=8" jsonschema_description:"Tokens of a fresh context."`
-	Windows   int      `json:"windows" jsonschema:"minimum=0" jsonschema_description:"Number of contexts, spread over the text; 0 is all that the text has."`
-	Decode    int      `json:"decode" jsonschema:"minimum=0" jsonschema_description:"Last tokens of a context that are also fed one by one."`
-	MaxRatio  *float64 `json:"max_ratio,omitempty" jsonschema_description:"Largest perplexity relative to the source; by bit width if absent."`
-	MaxSource *float64 `json:"max_source,omitempty" jsonschema_description:"Perplexity of the source above which the checkpoint is absurd; a quarter of the vocabulary if absent."`
-}
-
-// Limit is a largest acceptable value.
-type Limit struct {
-	Max *float64 `json:"max,omitempty" jsonschema_description:"Limit; by bit width if absent."`
-}
-
-// Tokenizer limits, and how many strings are compared.
-type Tokenizer struct {
-	MaxPlain float64 `json:"max_plain" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of plain strings."`
-	MaxHard  float64 `json:"max_hard" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of hard strings."`
-	Strings  int     `json:"strings,omitempty" jsonschema:"minimum=0" jsonschema_description:"Strings that are compared, spread evenly over those that there are; 0 is all of them."`
+	// Enabled false publishes an unverified package, which says so.
+	Enabled bool `json:"enabled" jsonschema_description:"Run and compare the package; false publishes it as not verified."`
+	verify.Checks
 }
 
 // NewVerify returns the defaults.
 func NewVerify() *Verify {
-	l, _ := verify.DefaultLimits(4)
-	return &Verify{
-		Enabled:    true,
-		Perplexity: Perplexity{Window: 512, Windows: 4, Decode: 32},
-		Tokenizer:  Tokenizer{MaxPlain: l.TokenizerPlain, MaxHard: l.TokenizerHard},
-	}
+	return &Verify{Enabled: true, Checks: verify.NewChecks()}
 }
 
 // String implements [pipeline.Stage].
@@ -67,50 +35,28 @@ func (*Verify) String() string { return "verify" }
 
 // Validate implements [pipeline.Validator].
 func (v *Verify) Validate(_ context.Context, r *Run) error {
-	p := v.Perplexity
-	return check(r.Recipe.Stages["verify"],
-		rule{p.Window < 8, "perplexity.window", "must be 8 or more"},
-		rule{p.Windows < 0, "perplexity.windows", "must not be negative"},
-		rule{p.Decode < 0, "perplexity.decode", "must not be negative"},
-		rule{p.MaxRatio != nil && !(*p.MaxRatio > 0), "perplexity.max_ratio", "must be more than 0"},
-		rule{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
-		rule{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
-		rule{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
-		rule{v.Weights.Max != nil && !(*v.Weights.Max > 0), "weights.max", "must be more than 0"},
-		rule{v.Tokenizer.Strings < 0, "tokenizer.strings", "must not be negative"},
-		rule{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
-		rule{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
-	)
+	for _, c := range v.Checks.All() {
+		o, ok := c.(verify.Validator)
+		if !ok {
+			continue
+		}
+		if key, problem := o.Validate(); problem != "" {
+			return r.Recipe.Stages["verify"].Errorf(c.String()+"."+key, "%s", problem)
+		}
+	}
+	return nil
 }
 
 // options resolves texts, goldens and limits.
 func (v *Verify) options(r *recipes.Recipe, l *pipeline.Limits, bits int) (verify.Options, error) {
 	sec := r.Stages["verify"]
 	o := verify.Options{
-		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode, TokenizerStrings: v.Tokenizer.Strings,
+		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode, Bits: bits, Checks: v.Checks,
 		Threads: l.Threads, Memory: l.Memory / assemble.VerifyShare,
 		Progress: func(done, total int64) { l.Report("verify", "windows", done, total) },
 	}
 	var err error
-	if o.Limits, err = verify.DefaultLimits(bits); err != nil {
-		return o, err
-	}
-	o.Limits.TokenizerPlain, o.Limits.TokenizerHard = v.Tokenizer.MaxPlain, v.Tokenizer.MaxHard
-	set := func(dst *float64, v *float64) {
-		if v != nil {
-			*dst = *v
-		}
-	}
-	if set(&o.Limits.KL, v.KL.Max); v.KL.Max != nil {
-		o.Limits.KLNoise = 0
-	}
-	if set(&o.Limits.LayerError, v.Layers.Max); v.Layers.Max != nil {
-		o.Limits.LayerNoise = 0
-	}
-	set(&o.Limits.OutputError, v.Weights.Max)
-	set(&o.Limits.PerplexityRatio, v.Perplexity.MaxRatio)
-	set(&o.Limits.SourcePerplexity, v.Perplexity.MaxSource)
-	if o.Text, o.TextName, err = v.Perplexity.Text.read(r); err != nil {
+	if o.Text, o.TextName, err = v.Perplexity.Text.Read(r.Resolve); err != nil {
 		return o, sec.Errorf("perplexity.text", "%v", err)
 	}
 	o.TextSHA256 = manifest.DigestOf([]byte(o.Text)).Hex()

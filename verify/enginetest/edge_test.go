@@ -113,7 +113,7 @@ func newest(t *testing.T) []*engine {
 // windows are spread evenly over the built-in text, as those of verification.
 func windows(t *testing.T, p *runtime.Package, n, tokens int) [][]int32 {
 	t.Helper()
-	ids := p.Tokenizer.Encode(verify.Text)
+	ids := p.Tokenizer.Encode(verify.BuiltIn)
 	if len(ids) < n*tokens {
 		t.Fatalf("%d tokens", len(ids))
 	}

@@ -114,7 +114,7 @@ func ours(t *testing.T, p *runtime.Package, o runtime.Options, windows [][]int32
 }
 
 func window(t *testing.T, p *runtime.Package, n int) []int32 {
-	ids := p.Tokenizer.Encode(verify.Text)
+	ids := p.Tokenizer.Encode(verify.BuiltIn)
 	if len(ids) < n {
 		t.Fatalf("%d tokens", len(ids))
 	}
@@ -237,7 +237,7 @@ func TestTokenizer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	texts := slices.DeleteFunc(strings.SplitAfter(verify.Text, "\n"), func(s string) bool { return s == "" })
+	texts := slices.DeleteFunc(strings.SplitAfter(verify.BuiltIn, "\n"), func(s string) bool { return s == "" })
 	for _, e := range engines(t) {
 		a, err := e.do(job{Package: dir, Texts: texts})
 		if err != nil {

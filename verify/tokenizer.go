@@ -11,13 +11,36 @@ import (
 	"github.com/llmexport/llmexport/verify/hftokenizers"
 )
 
-// tokenizerParity: the packaged tokenizer gives the ids of the source's, on the evaluation text, which counts as plain, and
-// on the corpus of parity.
-type tokenizerParity struct{}
+// Tokenizer checks that the packaged tokenizer gives the ids of the source's, on the evaluation text, which counts as plain,
+// and on the corpus of parity.
+type Tokenizer struct {
+	MaxPlain float64 `json:"max_plain" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of plain strings."`
+	MaxHard  float64 `json:"max_hard" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of hard strings."`
+	Strings  int     `json:"strings,omitempty" jsonschema:"minimum=0" jsonschema_description:"Strings that are compared, spread evenly over those that there are; 0 is all of them."`
+}
 
-func (tokenizerParity) String() string { return "tokenizer" }
+func (*Tokenizer) String() string { return "tokenizer" }
 
-func (tokenizerParity) Check(ctx context.Context, s *Subject) (Finding, error) {
+// Hint implements Check.
+func (*Tokenizer) Hint() string {
+	return "llmexport tokenize PACKAGE --source CHECKPOINT shows where ids differ; verify.tokenizer.max_plain and max_hard of the recipe say how many strings may"
+}
+
+// Validate implements Validator.
+func (k *Tokenizer) Validate() (key, problem string) {
+	switch {
+	case k.Strings < 0:
+		return "strings", "must not be negative"
+	case !(k.MaxPlain >= 0 && k.MaxPlain <= 1):
+		return "max_plain", "must be between 0 and 1"
+	case !(k.MaxHard >= 0 && k.MaxHard <= 1):
+		return "max_hard", "must be between 0 and 1"
+	}
+	return "", ""
+}
+
+// Check implements Check.
+func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source == nil {
 		return skip(needsSource)
 	}
@@ -30,11 +53,10 @@ func (tokenizerParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	l := s.Options.Limits
 	value := map[string]float64{
 		"plain": float64(r.Plain.Strings), "plain_different": float64(r.Plain.Different), "hard": float64(r.Hard.Strings), "hard_different": float64(r.Hard.Different),
 		"invalid": float64(r.Invalid.Strings), "invalid_different": float64(r.Invalid.Different),
-		"plain_limit": l.TokenizerPlain, "hard_limit": l.TokenizerHard,
+		"plain_limit": k.MaxPlain, "hard_limit": k.MaxHard,
 	}
 	for group, n := range r.Groups {
 		if n.Different > 0 {
@@ -46,7 +68,7 @@ func (tokenizerParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 		n     parity.Count
 		limit float64
 		first string
-	}{{"plain", r.Plain, l.TokenizerPlain, r.FirstPlain}, {"hard", r.Hard, l.TokenizerHard, r.FirstHard}} {
+	}{{"plain", r.Plain, k.MaxPlain, r.FirstPlain}, {"hard", r.Hard, k.MaxHard, r.FirstHard}} {
 		limit := half.limit
 		if n := float64(half.n.Strings); len(list) < all { // a sample has three times its standard error in addition
 			limit += 3 * math.Sqrt(float64(limit*(1-limit))/n)
@@ -113,7 +135,7 @@ func (s *Subject) strings() (list []parity.String, all int) {
 		list = append(list, parity.String{Class: "evaluation", Text: line})
 	}
 	all = len(list)
-	if n := s.Options.TokenizerStrings; n > 0 && n < all {
+	if n := s.Options.Checks.Tokenizer.Strings; n > 0 && n < all {
 		for i := range n {
 			list[i] = list[i*all/n]
 		}

@@ -1,4 +1,4 @@
-package stage
+package verify
 
 import (
 	"encoding/json"
@@ -10,8 +10,6 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/recipes"
-	"github.com/llmexport/llmexport/verify"
 )
 
 // Text names an evaluation text: the built-in one, or a file.
@@ -62,12 +60,12 @@ func (Text) JSONSchema() *jsonschema.Schema {
 // maxText bounds an evaluation text in bytes.
 const maxText = 64 << 20
 
-// read returns the text and the name under which reports show it.
-func (t Text) read(r *recipes.Recipe) (text, name string, err error) {
+// Read returns the text and the name under which reports show it. resolve completes the path of a file.
+func (t Text) Read(resolve func(path string) string) (text, name string, err error) {
 	if t.Path == "" {
-		return verify.Text, "the built-in text", nil
+		return BuiltIn, "the built-in text", nil
 	}
-	b, err := os.ReadFile(r.Resolve(t.Path))
+	b, err := os.ReadFile(resolve(t.Path))
 	if err != nil {
 		return "", "", err
 	}
