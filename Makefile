@@ -62,7 +62,7 @@ LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSI
 
 # Packages whose tests stay quick under the race detector.
 SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
-	./publish/... ./internal/transfer ./internal/fakehub/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
+	./publish/... ./internal/transfer ./internal/fakehub/... ./pipeline/arch/... ./internal/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
@@ -295,7 +295,7 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 
 .PHONY: hub
 hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients huggingface_hub and modelscope_hub (needs Python)
-	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
+	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./internal/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish/hubs
 
 .PHONY: kills

@@ -32,8 +32,8 @@ import (
 
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/internal/fakes3"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/manifest"

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -31,7 +32,9 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain Text
-	return decodeStrict(b, (*plain)(t))
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode((*plain)(t))
 }
 
 // MarshalJSON writes a form that UnmarshalJSON reads.

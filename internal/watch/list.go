@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/recipes"
 )
 

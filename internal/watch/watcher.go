@@ -13,7 +13,7 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/internal/hub"
 )
 
 const (

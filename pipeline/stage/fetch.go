@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 )

@@ -3,7 +3,7 @@ package stage
 import (
 	"errors"
 
-	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"

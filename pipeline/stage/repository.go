@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/hub"
 )
 
 // Resolve finds the checkpoint without reading it, and downloads the files of a repository that are not in the cache. Checks

@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
