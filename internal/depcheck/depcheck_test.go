@@ -26,7 +26,8 @@ var levels = []struct {
 	level    int
 	packages []string
 }{
-	{0, []string{"docs", "internal/jsondoc", "runtime/tensor"}},
+	{0, []string{"docs", "internal/fault", "internal/jsondoc"}},
+	{0, []string{"internal/digest", "runtime/tensor"}},
 	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge",
 		"runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
 	{0, []string{"runtime/tokenizer/internal/mtok", "runtime/tokenizer/internal/regex"}},
@@ -37,15 +38,16 @@ var levels = []struct {
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{0, []string{"internal/synthetic/shard"}},
+	{1, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
+	{1, []string{"internal/transfer"}},
+	{1, []string{"internal/hub"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
 	{1, []string{"publish/provenance", "quant/quanttest"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
 	{2, []string{"backends/cpu"}},
-	{2, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
-	{2, []string{"internal/transfer", "internal/fakehub", "internal/fakes3"}},
-	{2, []string{"internal/hub"}},
+	{2, []string{"internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/forward", "pipeline/lower", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
@@ -65,6 +67,8 @@ var levels = []struct {
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
 var thirdParty = map[string][]string{
 	"docs":              {},
+	"internal/digest":   {},
+	"internal/fault":    {},
 	"internal/jsondoc":  {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // Kind names the type of a file that is not regular.
@@ -79,7 +79,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile reads a file of at most limit bytes, opened by [Open]. A longer one is tensor.ErrCorrupt.
+// ReadFile reads a file of at most limit bytes, opened by [Open]. A longer one is fault.ErrCorrupt.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -102,7 +102,7 @@ func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if n := max(st.Size(), int64(b.Len())); n > limit {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", path, n, limit, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", path, n, limit, fault.ErrCorrupt)
 	}
 	return b.Bytes(), nil
 }

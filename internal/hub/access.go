@@ -8,9 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // access is what Hugging Face's hub says of who may read a repository; nil is what it does not say.
@@ -50,7 +50,7 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 		}
 		var a access
 		if err := jsondoc.Decode(b, &a); err != nil {
-			return false, fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
+			return false, fmt.Errorf("the hub's answer: %w: %w", err, fault.ErrCorrupt)
 		}
 		a.set(l)
 		return false, nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // TestAccess tells apart why a hub, which is held to the Python client, gives nothing.
@@ -98,7 +98,7 @@ func TestParseGated(t *testing.T) {
 		l, err := parseListing(b)
 		switch {
 		case want == "error":
-			if !errors.Is(err, tensor.ErrCorrupt) {
+			if !errors.Is(err, fault.ErrCorrupt) {
 				t.Errorf("%s: %v", text, err)
 			}
 		case want == "unknown":

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // TestCacheLayout holds the cache to every file of the layout.
@@ -247,7 +247,7 @@ func TestAbsent(t *testing.T) {
 		t.Error(err)
 	}
 	put(c.absentFile(testCommit, indexFile))
-	if _, err := Resolve(t.Context(), ref, o); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "holds no model.safetensors") {
+	if _, err := Resolve(t.Context(), ref, o); !errors.Is(err, fault.ErrUnsupported) || !strings.Contains(err.Error(), "holds no model.safetensors") {
 		t.Error(err)
 	}
 }
@@ -292,7 +292,7 @@ func TestSpace(t *testing.T) {
 	if got := tree(t, ca.root); len(got) != 0 {
 		t.Errorf("left %v", got)
 	}
-	if err := c.fetch(t.Context(), ca, testCommit, []remote{f("a.safetensors", 1<<62), f("b.safetensors", 1<<62)}); !errors.Is(err, tensor.ErrCorrupt) {
+	if err := c.fetch(t.Context(), ca, testCommit, []remote{f("a.safetensors", 1<<62), f("b.safetensors", 1<<62)}); !errors.Is(err, fault.ErrCorrupt) {
 		t.Error(err)
 	}
 	// What is there counts.

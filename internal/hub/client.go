@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // MaxMirrors keeps a list of mirrors within the tries that a request has.
@@ -157,7 +157,7 @@ func (c *client) list(ctx context.Context, revision string, o transfer.Options) 
 		return nil, err
 	}
 	if isCommit(revision) && l.commit != revision {
-		return nil, fmt.Errorf("the hub answers with commit %s: %w", l.commit, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub answers with commit %s: %w", l.commit, fault.ErrCorrupt)
 	}
 	return l, nil
 }

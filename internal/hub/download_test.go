@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // onShard has requests for the first shard's content go wrong.
@@ -91,7 +91,7 @@ func TestDownloadRefuses(t *testing.T) {
 		if err == nil || s != nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), shard1) {
 			t.Fatalf("got %v", err)
 		}
-		if tries < 5 && !errors.Is(err, tensor.ErrCorrupt) {
+		if tries < 5 && !errors.Is(err, fault.ErrCorrupt) {
 			t.Errorf("%v is not ErrCorrupt", err)
 		}
 		for _, name := range tree(t, o.CacheDir) {
@@ -142,7 +142,7 @@ func TestDownloadRefuses(t *testing.T) {
 	t.Run("small file", func(t *testing.T) {
 		h, _, _, o := realHub(t, tinyFiles())
 		h.Fault(fakehub.Rule{Fault: fakehub.Flip, After: 3, Path: testRepo + "/config.json"})
-		if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "config.json: digest") {
+		if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "config.json: digest") {
 			t.Error(err)
 		}
 	})

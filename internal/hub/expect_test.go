@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 const oldName = "org/before"
@@ -125,7 +125,7 @@ func TestOldBlobs(t *testing.T) {
 			if s, err = Resolve(t.Context(), ref, o); err != nil {
 				t.Fatal(err)
 			}
-			if _, err = HashFiles(t.Context(), s, ""); err != nil && !errors.Is(err, tensor.ErrCorrupt) {
+			if _, err = HashFiles(t.Context(), s, ""); err != nil && !errors.Is(err, fault.ErrCorrupt) {
 				t.Error(err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // FuzzListing holds that no answer of a hub panics, and that no name it gives leaves its directory.
@@ -37,7 +37,7 @@ func FuzzListing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := parseListing(b)
 		if err != nil {
-			if l != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
+			if l != nil || !errors.Is(err, fault.ErrCorrupt) && !errors.Is(err, fault.ErrUnsupported) {
 				t.Fatalf("%v, %v", l, err)
 			}
 			return
@@ -78,7 +78,7 @@ func TestDeepLists(t *testing.T) {
 		"tip":        func(b []byte) error { _, err := parseTip(b); return err },
 		"index":      func(b []byte) error { _, err := parseIndex(b); return err },
 	} {
-		if err := parse(deep); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+		if err := parse(deep); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -100,7 +100,7 @@ func FuzzOther(f *testing.F) {
 		check := func(l *listing, err error) {
 			if err != nil {
 				status := (*StatusError)(nil)
-				if l != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) && !errors.As(err, &status) {
+				if l != nil || !errors.Is(err, fault.ErrCorrupt) && !errors.Is(err, fault.ErrUnsupported) && !errors.As(err, &status) {
 					t.Fatalf("%v, %v", l, err)
 				}
 				return
@@ -118,7 +118,7 @@ func FuzzOther(f *testing.F) {
 		check(l, err)
 		check(parseTree(testCommit, b))
 		names, err := parseIndex(b)
-		if err != nil && (names != nil || !errors.Is(err, tensor.ErrCorrupt)) {
+		if err != nil && (names != nil || !errors.Is(err, fault.ErrCorrupt)) {
 			t.Fatal(err)
 		}
 		for name := range names {

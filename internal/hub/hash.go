@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // maxHashing is how many files are read at once: two keep a disk busy, more make it seek.
@@ -46,7 +46,7 @@ type memoEntry struct {
 }
 
 // HashFiles gives the files of s with the SHA-256 of what is on disk. A digest that the hub gave and
-// the disk does not have is tensor.ErrCorrupt, and so is another size. Digests of weights are remembered in
+// the disk does not have is fault.ErrCorrupt, and so is another size. Digests of weights are remembered in
 // cacheFile by path, size and time of change, so that a second run does not read them; with an empty
 // cacheFile they are not. That does not show that the disk still has those bytes, see [Snapshot.Reread]. A cacheFile that is
 // damaged counts as empty. What [Resolve] has just fetched into the cache was
@@ -86,7 +86,7 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 			}
 			if e.Size != f.Size || f.SHA256 != "" && f.SHA256 != e.SHA256 {
 				return fmt.Errorf("%s: %d bytes with SHA-256 %s on disk, expected %d bytes %s: %w%s",
-					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, tensor.ErrCorrupt, s.drop(*f))
+					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, fault.ErrCorrupt, s.drop(*f))
 			}
 			f.SHA256 = e.SHA256
 			if e == remembered && known == remembered {
@@ -115,12 +115,12 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 }
 
 // Reread reads the files whose digests the last [HashFiles] remembered from an earlier process, and compares them: neither
-// size nor time tells of bits that a disk has lost. A file that differs is tensor.ErrCorrupt, and is taken out of the cache
+// size nor time tells of bits that a disk has lost. A file that differs is fault.ErrCorrupt, and is taken out of the cache
 // as HashFiles does. What was read once is not read again.
 func (s *Snapshot) Reread(ctx context.Context) error {
 	files := &Snapshot{Dir: s.Dir, Repo: s.Repo, Files: s.unread}
 	if _, err := HashFiles(ctx, files, ""); err != nil {
-		if s.Repo == "" && errors.Is(err, tensor.ErrCorrupt) {
+		if s.Repo == "" && errors.Is(err, fault.ErrCorrupt) {
 			err = fmt.Errorf("%w; its size and time are those of an earlier run: restore it, or touch it if it was meant to change", err)
 		}
 		return err
@@ -150,7 +150,7 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 		return memoEntry{}, err
 	}
 	if n != e.Size {
-		return memoEntry{}, fmt.Errorf("changed while it was read: %w", tensor.ErrCorrupt)
+		return memoEntry{}, fmt.Errorf("changed while it was read: %w", fault.ErrCorrupt)
 	}
 	e.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return e, nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 func TestHashFiles(t *testing.T) {
@@ -108,7 +108,7 @@ func TestReread(t *testing.T) {
 		t.Errorf("what was just read is read again: %v", err)
 	}
 	later := hashed()
-	if err := later.Reread(t.Context()); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "model.safetensors") || !strings.Contains(err.Error(), "touch it") {
+	if err := later.Reread(t.Context()); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "model.safetensors") || !strings.Contains(err.Error(), "touch it") {
 		t.Errorf("a flipped bit: %v", err)
 	}
 	put("abc")
@@ -131,7 +131,7 @@ func TestHashFilesRefuses(t *testing.T) {
 		"size":   {Name: "config.json", Size: 4},
 	} {
 		_, err := HashFiles(t.Context(), &Snapshot{Dir: dir, Files: []File{f}}, "")
-		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "config.json") {
+		if !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "config.json") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -208,7 +208,7 @@ func TestHashFilesOfFetched(t *testing.T) {
 			t.Errorf("read again in the next run: %v", err)
 		}
 		change(true)
-		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "removed from the cache") {
+		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "removed from the cache") {
 			t.Errorf("a change is not seen: %v", err)
 		}
 		h.ResetStats()
@@ -218,7 +218,7 @@ func TestHashFilesOfFetched(t *testing.T) {
 		}
 		checkFiles(t, s, files, tinyWanted)
 		change(true)
-		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, fault.ErrCorrupt) {
 			t.Errorf("a change just after it was fetched is not seen: %v", err)
 		}
 		if err := os.RemoveAll(newCache(o, testRepo).dir); err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // TestHeaders reads the headers of shards, of which one is longer than the first part, and nothing else of them.
@@ -114,7 +114,7 @@ func TestHeadersRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, _, o := realHub(t, with(tinyFiles(), map[string][]byte{singleFile: c.b}))
 			s, err := Headers(t.Context(), mainRef, o)
-			if s != nil || !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), singleFile) {
+			if s != nil || !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), singleFile) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -125,7 +125,7 @@ func TestHeadersRefused(t *testing.T) {
 	if err := os.WriteFile(path, shard("a", 10, 0), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readHeader(t.Context(), fromFile(path), nil, int64(len(shard("a", 10, 0))), &total, func(int) {}); !errors.Is(err, tensor.ErrUnsupported) {
+	if _, err := readHeader(t.Context(), fromFile(path), nil, int64(len(shard("a", 10, 0))), &total, func(int) {}); !errors.Is(err, fault.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -167,12 +167,12 @@ func TestIndex(t *testing.T) {
 		{"two of three", tinyFiles(), []string{shard1, shard2}, nil, ""},
 		{"one of three", index(`{"weight_map":{"c":"other.safetensors"}}`), []string{"other.safetensors"}, nil, ""},
 		{"one file", with(tinyFiles(), map[string][]byte{singleFile: shard("a", 10, 0)}), []string{singleFile}, nil, ""},
-		{"not there", index(`{"weight_map":{"c":"gone.safetensors","d":"other.safetensors"}}`), nil, tensor.ErrCorrupt, "the shard gone.safetensors"},
-		{"none", index(`{"weight_map":{}}`), nil, tensor.ErrCorrupt, "names no shards"},
-		{"no index", index(`[]`), nil, tensor.ErrCorrupt, indexFile},
-		{"outside", index(`{"weight_map":{"c":"../../other.safetensors"}}`), nil, tensor.ErrCorrupt, "shard"},
-		{"other files", index(`{"weight_map":{"c":"config.json"}}`), nil, tensor.ErrCorrupt, "config.json"},
-		{"shards without index", with(tinyFiles(), map[string][]byte{indexFile: nil}), nil, tensor.ErrUnsupported, "no safetensors"},
+		{"not there", index(`{"weight_map":{"c":"gone.safetensors","d":"other.safetensors"}}`), nil, fault.ErrCorrupt, "the shard gone.safetensors"},
+		{"none", index(`{"weight_map":{}}`), nil, fault.ErrCorrupt, "names no shards"},
+		{"no index", index(`[]`), nil, fault.ErrCorrupt, indexFile},
+		{"outside", index(`{"weight_map":{"c":"../../other.safetensors"}}`), nil, fault.ErrCorrupt, "shard"},
+		{"other files", index(`{"weight_map":{"c":"config.json"}}`), nil, fault.ErrCorrupt, "config.json"},
+		{"shards without index", with(tinyFiles(), map[string][]byte{indexFile: nil}), nil, fault.ErrUnsupported, "no safetensors"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, _, _, o := realHub(t, c.files)

@@ -58,8 +58,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Ref says which checkpoint is meant: Path, or Repo at Revision.
@@ -167,8 +167,8 @@ type File struct {
 // (Offline), what the cache holds of it is used if it has the configuration and all weights. Everything
 // else is downloaded; a download that broke goes on where it ended.
 //
-// A wrong size or digest, or a file name that leads out of the snapshot, is tensor.ErrCorrupt. A
-// repository without safetensors is tensor.ErrUnsupported. A [StatusError] tells what the hub refused.
+// A wrong size or digest, or a file name that leads out of the snapshot, is fault.ErrCorrupt. A
+// repository without safetensors is fault.ErrUnsupported. A [StatusError] tells what the hub refused.
 // After an error, also of ctx, the cache may hold more verified files and parts of files than before, and no
 // new ref.
 func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
@@ -368,7 +368,7 @@ func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []re
 			here = min(st.Size(), f.Size)
 		}
 		if need += f.Size - here; need < 0 {
-			return fmt.Errorf("sizes of files do not add up: %w", tensor.ErrCorrupt)
+			return fmt.Errorf("sizes of files do not add up: %w", fault.ErrCorrupt)
 		}
 	}
 	if err := disk.CheckSpace(filepath.Join(ca.dir, "blobs"), need); err != nil {
@@ -437,4 +437,4 @@ func listDir(dir string) ([]File, error) {
 	return files, nil
 }
 
-var errNoSafetensors = fmt.Errorf("holds no safetensors files: %w", tensor.ErrUnsupported)
+var errNoSafetensors = fmt.Errorf("holds no safetensors files: %w", fault.ErrUnsupported)

@@ -10,7 +10,6 @@ import (
 	gomlx "github.com/gomlx/go-huggingface/hub"
 
 	"github.com/llmexport/llmexport/internal/jsondoc"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // huggingface is the protocol of huggingface.co and of those that speak it.
@@ -70,7 +69,7 @@ func parseListing(b []byte) (*listing, error) {
 		Siblings []gomlx.FileInfo `json:"siblings"`
 	}
 	if err := jsondoc.Decode(b, &answer); err != nil {
-		return nil, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub's list: %w: %w", err, fault.ErrCorrupt)
 	}
 	l, err := newListing(answer.SHA, len(answer.Siblings), func(i int) (string, *int64, string, string) {
 		s := &answer.Siblings[i]

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // isShard reports whether a name is that of weights.
@@ -31,15 +31,15 @@ func parseIndex(b []byte) (map[string]bool, error) {
 		Shards map[string]string `json:"weight_map"`
 	}
 	if err := jsondoc.Decode(b, &index); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", indexFile, err, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s: %w: %w", indexFile, err, fault.ErrCorrupt)
 	}
 	if len(index.Shards) == 0 {
-		return nil, fmt.Errorf("%s: names no shards: %w", indexFile, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s: names no shards: %w", indexFile, fault.ErrCorrupt)
 	}
 	names := map[string]bool{}
 	for _, shard := range index.Shards {
 		if !safePath(shard) || strings.Contains(shard, "/") || !isShard(shard) {
-			return nil, fmt.Errorf("%s: shard %.200q: %w", indexFile, shard, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("%s: shard %.200q: %w", indexFile, shard, fault.ErrCorrupt)
 		}
 		names[shard] = true
 	}
@@ -71,7 +71,7 @@ func inIndex[T interface{ name() string }](dir string, files []T) (read []T, mis
 
 // notListed is the error for an index that names what its repository does not have.
 func notListed(shard string) error {
-	return fmt.Errorf("%s names the shard %.100s, which the repository does not have: %w", indexFile, shard, tensor.ErrCorrupt)
+	return fmt.Errorf("%s names the shard %.100s, which the repository does not have: %w", indexFile, shard, fault.ErrCorrupt)
 }
 
 func (f File) name() string { return f.Name }

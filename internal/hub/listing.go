@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // maxListing bounds the hub's answer, in bytes; that of a repository of 1,000 shards is 0.3 MB.
@@ -36,7 +36,7 @@ type remote struct {
 // newListing checks the files that a hub lists and keeps those that are wanted. A nil size is one that is not listed.
 func newListing(commit string, n int, at func(i int) (name string, size *int64, blob, sha256 string)) (*listing, error) {
 	if !isCommit(commit) {
-		return nil, fmt.Errorf("the hub's list has the commit %.60q: %w", commit, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub's list has the commit %.60q: %w", commit, fault.ErrCorrupt)
 	}
 	l := &listing{commit: commit, names: map[string]bool{}}
 	seen := map[string]bool{}
@@ -57,14 +57,14 @@ func newListing(commit string, n int, at func(i int) (name string, size *int64, 
 			f.Blob = sum
 		}
 		if size == nil || f.Blob == "" {
-			return nil, fmt.Errorf("%s: the hub lists no size or digest: %w", name, tensor.ErrUnsupported)
+			return nil, fmt.Errorf("%s: the hub lists no size or digest: %w", name, fault.ErrUnsupported)
 		}
 		f.Size = *size
 		if err := errors.Join(f.check(), f.checkSize()); err != nil {
 			return nil, err
 		}
 		if seen[name] {
-			return nil, fmt.Errorf("%s: listed twice by the hub: %w", name, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("%s: listed twice by the hub: %w", name, fault.ErrCorrupt)
 		}
 		seen[name] = true
 		l.files = append(l.files, f)
@@ -81,10 +81,10 @@ func newListing(commit string, n int, at func(i int) (name string, size *int64, 
 func (f remote) check() error {
 	lfs := f.SHA256 != ""
 	if ok, err := pick(f.Name); err != nil || !ok {
-		return fmt.Errorf("file name %.200q: %w", f.Name, tensor.ErrCorrupt)
+		return fmt.Errorf("file name %.200q: %w", f.Name, fault.ErrCorrupt)
 	}
 	if f.Size < 0 || lfs && (f.Blob != f.SHA256 || !sha256Pattern.MatchString(f.Blob)) || !lfs && !isCommit(f.Blob) {
-		return fmt.Errorf("%s: size %d and digest %.100q cannot be right: %w", f.Name, f.Size, f.Blob, tensor.ErrCorrupt)
+		return fmt.Errorf("%s: size %d and digest %.100q cannot be right: %w", f.Name, f.Size, f.Blob, fault.ErrCorrupt)
 	}
 	return nil
 }

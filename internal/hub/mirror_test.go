@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // gone is an address where nobody answers.
@@ -29,7 +29,7 @@ func TestMirrors(t *testing.T) {
 		{"endpoint is gone", gone, []string{s.URL}, nil, ""},
 		{"first mirror is gone", gone, []string{gone, s.URL}, nil, ""},
 		{"first mirror has nothing", gone, []string{empty.URL, s.URL}, nil, ""},
-		{"first mirror lags", gone, []string{other.URL, s.URL}, tensor.ErrUnsupported, "no safetensors"},
+		{"first mirror lags", gone, []string{other.URL, s.URL}, fault.ErrUnsupported, "no safetensors"},
 		{"all are gone", gone, []string{gone}, fs.ErrNotExist, "cache does not help"},
 		{"the endpoint refuses", empty.URL, []string{s.URL}, fs.ErrPermission, "no such repository"},
 	} {
@@ -95,7 +95,7 @@ func TestMirrorTakesOver(t *testing.T) {
 	m.Repo(testRepo).Commit("main", with(files, map[string][]byte{shard1: shard("z", 300_000, 0)}))
 	m.Fault(fakehub.Rule{Fault: fakehub.Flip, After: 1000, Path: testRepo + "/" + shard1})
 	o.CacheDir = t.TempDir()
-	if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, tensor.ErrCorrupt) {
+	if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, fault.ErrCorrupt) {
 		t.Error(err)
 	}
 	for _, name := range tree(t, o.CacheDir) {

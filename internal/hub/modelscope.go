@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // modelscope is the protocol of modelscope.cn, as its library modelscope-hub speaks it: lists of files with SHA-256,
@@ -49,7 +49,7 @@ func (m modelscope) list(ctx context.Context, h *host, revision string, touch fu
 	}
 	if !slices.Equal(at.files, l.files) {
 		return nil, fmt.Errorf("ModelScope does not say which commit %s is, and its files are not those of commit %s: name a commit as revision: %w",
-			revision, l.commit, tensor.ErrUnsupported)
+			revision, l.commit, fault.ErrUnsupported)
 	}
 	return l, nil
 }
@@ -73,14 +73,14 @@ func (modelscope) ask(ctx context.Context, h *host, revision string, touch func(
 func parseModelScope(b []byte, revision string) (l *listing, named bool, err error) {
 	var answer modelScopeAnswer
 	if err := jsondoc.Decode(b, &answer); err != nil {
-		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
+		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, fault.ErrCorrupt)
 	}
 	if !answer.Success {
 		return nil, false, &StatusError{Status: http.StatusNotFound, Who: "ModelScope", Message: transfer.Said(answer.Message), Hint: "there is no such repository or revision"}
 	}
 	files := answer.Data.Files
 	if len(files) >= maxModelScope {
-		return nil, false, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScope, tensor.ErrUnsupported)
+		return nil, false, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScope, fault.ErrUnsupported)
 	}
 	commit, date := "", int64(-1)
 	for _, f := range files {
@@ -98,7 +98,7 @@ func parseModelScope(b []byte, revision string) (l *listing, named bool, err err
 		named = true
 	}
 	if commit == "" {
-		return nil, false, fmt.Errorf("ModelScope does not say which commit %s is: name a commit as revision: %w", revision, tensor.ErrUnsupported)
+		return nil, false, fmt.Errorf("ModelScope does not say which commit %s is: name a commit as revision: %w", revision, fault.ErrUnsupported)
 	}
 	trees := 0
 	for i := range files {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // TestModelScope fetches by the protocol that modelscope-hub speaks with the same server.
@@ -66,7 +66,7 @@ func TestModelScope(t *testing.T) {
 		t.Error(err)
 	}
 	h.Fault(fakehub.Rule{Fault: fakehub.ListNames})
-	if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, tensor.ErrCorrupt) {
+	if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, fault.ErrCorrupt) {
 		t.Error(err)
 	}
 	s.Close()
@@ -115,7 +115,7 @@ func TestModelScopeCommit(t *testing.T) {
 				t.Errorf("asked for %q", asked)
 			}
 			if c.want == "" {
-				if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "name a commit") {
+				if !errors.Is(err, fault.ErrUnsupported) || !strings.Contains(err.Error(), "name a commit") {
 					t.Error(err)
 				}
 				return
@@ -133,12 +133,12 @@ func TestModelScopeRefuses(t *testing.T) {
 		text, want string
 		is         error
 	}{
-		{"{", "the hub's list", tensor.ErrCorrupt},
+		{"{", "the hub's list", fault.ErrCorrupt},
 		{`{"Success":false,"Message":"no\u0007 such model"}`, "(no such model)", fs.ErrNotExist},
-		{many, "only the first 3000", tensor.ErrUnsupported},
-		{`{"Success":true,"Data":{"Files":[{"Path":"model.safetensors","Size":1}]}}`, "name a commit", tensor.ErrUnsupported},
-		{fmt.Sprintf(`{"Success":true,"Data":{"Files":[{"Path":"model.safetensors","Size":1}],"LatestCommitter":{"Id":%q}}}`, testCommit), "no size or digest", tensor.ErrUnsupported},
-		{fmt.Sprintf(`{"Success":true,"Data":{"Files":[{"Path":"../config.json"}],"LatestCommitter":{"Id":%q}}}`, testCommit), "file name", tensor.ErrCorrupt},
+		{many, "only the first 3000", fault.ErrUnsupported},
+		{`{"Success":true,"Data":{"Files":[{"Path":"model.safetensors","Size":1}]}}`, "name a commit", fault.ErrUnsupported},
+		{fmt.Sprintf(`{"Success":true,"Data":{"Files":[{"Path":"model.safetensors","Size":1}],"LatestCommitter":{"Id":%q}}}`, testCommit), "no size or digest", fault.ErrUnsupported},
+		{fmt.Sprintf(`{"Success":true,"Data":{"Files":[{"Path":"../config.json"}],"LatestCommitter":{"Id":%q}}}`, testCommit), "file name", fault.ErrCorrupt},
 	} {
 		l, _, err := parseModelScope([]byte(c.text), "master")
 		if l != nil || !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {

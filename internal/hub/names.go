@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 var (
@@ -62,7 +62,7 @@ func MaxSize(name string) int64 {
 // checkSize refuses a file that would not be read.
 func (f File) checkSize() error {
 	if limit := MaxSize(f.Name); !isShard(f.Name) && f.Size > limit {
-		return fmt.Errorf("%s has %d bytes, at most %d are read: %w", f.Name, f.Size, limit, tensor.ErrCorrupt)
+		return fmt.Errorf("%s has %d bytes, at most %d are read: %w", f.Name, f.Size, limit, fault.ErrCorrupt)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func pick(path string) (bool, error) {
 		return false, nil
 	}
 	if !safePath(path) {
-		return false, fmt.Errorf("the hub lists the file name %.200q: %w", path, tensor.ErrCorrupt)
+		return false, fmt.Errorf("the hub lists the file name %.200q: %w", path, fault.ErrCorrupt)
 	}
 	return base == path, nil
 }

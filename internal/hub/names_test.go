@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 func TestVocabularies(t *testing.T) {
@@ -61,12 +61,12 @@ func TestMaxSize(t *testing.T) {
 			})
 			for _, err := range []error{err, listErr} {
 				want := fmt.Sprintf("%s has %d bytes, at most %d are read", name, size, limit)
-				if size > limit && (!errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), want)) || size == limit && err != nil {
+				if size > limit && (!errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), want)) || size == limit && err != nil {
 					t.Errorf("%s of %d bytes: %v", name, size, err)
 				}
 			}
 			if size > limit {
-				if _, err := disk.ReadFile(filepath.Join(dir, name), limit); !errors.Is(err, tensor.ErrCorrupt) {
+				if _, err := disk.ReadFile(filepath.Join(dir, name), limit); !errors.Is(err, fault.ErrCorrupt) {
 					t.Error(err)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // offline gives the snapshot that the cache holds of a revision: a recorded one, one whose list of files another
@@ -27,7 +27,7 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 			return nil, err
 		}
 		if commit = strings.TrimSpace(string(b)); !isCommit(commit) {
-			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), tensor.ErrCorrupt)
+			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), fault.ErrCorrupt)
 		}
 	}
 	if err := c.checkNotes(commit); err != nil {
@@ -63,7 +63,7 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 		return nil, err
 	}
 	if missing != "" && c.absent(commit, missing) && (missing != singleFile || c.absent(commit, indexFile)) {
-		return nil, fmt.Errorf("commit %s holds no %s: %w", commit, missing, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("commit %s holds no %s: %w", commit, missing, fault.ErrUnsupported)
 	}
 	if missing != "" {
 		return nil, incomplete(missing)
@@ -110,7 +110,7 @@ func parseTree(commit string, b []byte) (*listing, error) {
 		} `json:"files"`
 	}
 	if err := jsondoc.Decode(b, &tree); err != nil || tree.Version != 1 {
-		return nil, fmt.Errorf("version %d: %w: %w", tree.Version, errors.Join(err), tensor.ErrCorrupt)
+		return nil, fmt.Errorf("version %d: %w: %w", tree.Version, errors.Join(err), fault.ErrCorrupt)
 	}
 	names := slices.Sorted(maps.Keys(tree.Files))
 	return newListing(commit, len(names), func(i int) (string, *int64, string, string) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 func TestResolveRefusesNames(t *testing.T) {
@@ -75,20 +75,20 @@ func TestResolveRefusesLists(t *testing.T) {
 		list func([]map[string]any) []map[string]any
 		is   error
 	}{
-		{"parent", add("../config.json"), tensor.ErrCorrupt},
-		{"deep parent", add("a/../../../../evil.safetensors"), tensor.ErrCorrupt},
-		{"absolute", add("/etc/config.json"), tensor.ErrCorrupt},
-		{"backslashes", add(`..\..\config.json`), tensor.ErrCorrupt},
-		{"drive", add(`C:evil.safetensors`), tensor.ErrCorrupt},
-		{"NUL", add("LICENSE\x00"), tensor.ErrCorrupt},
-		{"twice", add("config.json"), tensor.ErrCorrupt},
-		{"digest is a path", set("config.json", "blobId", "../../../../evil"), tensor.ErrCorrupt},
-		{"negative size", set("config.json", "size", -1), tensor.ErrCorrupt},
-		{"LFS digest", set(shard1, "lfs", map[string]any{"sha256": "abc", "size": 1}), tensor.ErrCorrupt},
-		{"no size", set("config.json", "size", nil), tensor.ErrUnsupported},
-		{"no digest", set("config.json", "blobId", nil), tensor.ErrUnsupported},
-		{"no safetensors", func([]map[string]any) []map[string]any { return nil }, tensor.ErrUnsupported},
-		{"wrong type", set("config.json", "size", "big"), tensor.ErrCorrupt},
+		{"parent", add("../config.json"), fault.ErrCorrupt},
+		{"deep parent", add("a/../../../../evil.safetensors"), fault.ErrCorrupt},
+		{"absolute", add("/etc/config.json"), fault.ErrCorrupt},
+		{"backslashes", add(`..\..\config.json`), fault.ErrCorrupt},
+		{"drive", add(`C:evil.safetensors`), fault.ErrCorrupt},
+		{"NUL", add("LICENSE\x00"), fault.ErrCorrupt},
+		{"twice", add("config.json"), fault.ErrCorrupt},
+		{"digest is a path", set("config.json", "blobId", "../../../../evil"), fault.ErrCorrupt},
+		{"negative size", set("config.json", "size", -1), fault.ErrCorrupt},
+		{"LFS digest", set(shard1, "lfs", map[string]any{"sha256": "abc", "size": 1}), fault.ErrCorrupt},
+		{"no size", set("config.json", "size", nil), fault.ErrUnsupported},
+		{"no digest", set("config.json", "blobId", nil), fault.ErrUnsupported},
+		{"no safetensors", func([]map[string]any) []map[string]any { return nil }, fault.ErrUnsupported},
+		{"wrong type", set("config.json", "size", "big"), fault.ErrCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, _, _, o := realHub(t, tinyFiles())

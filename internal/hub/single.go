@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // FetchFile brings one file of a hub's snapshot to path, outside the cache. A file that is there is taken for the content
 // if it has the right size, since it gets its name only when size and digest are those that the hub lists; what a
 // download that broke has left in path.incomplete is completed. The caller keeps other processes away from path. A file
-// of which the hub lists no SHA-256 is tensor.ErrUnsupported.
+// of which the hub lists no SHA-256 is fault.ErrUnsupported.
 func FetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) error {
 	err := fetchFile(ctx, s, name, path, o)
 	if err != nil {
@@ -29,7 +29,7 @@ func fetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) e
 	}
 	f := remote{File: s.Files[i], Blob: s.Files[i].SHA256}
 	if f.SHA256 == "" {
-		return fmt.Errorf("the hub lists no SHA-256 of it: %w", tensor.ErrUnsupported)
+		return fmt.Errorf("the hub lists no SHA-256 of it: %w", fault.ErrUnsupported)
 	}
 	if isFile(path, f.Size) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // A file gets its name outside the cache only when it is whole and right, and a broken download goes on.
@@ -23,7 +23,7 @@ func TestFetchFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spool", name)
 
 	h.Fault(fakehub.Rule{Fault: fakehub.Changed, Path: testRepo + "/" + name, Server: "storage"})
-	if err := FetchFile(t.Context(), &sk.Snapshot, name, path, o); !errors.Is(err, tensor.ErrCorrupt) {
+	if err := FetchFile(t.Context(), &sk.Snapshot, name, path, o); !errors.Is(err, fault.ErrCorrupt) {
 		t.Errorf("other bytes: %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func TestFetchFile(t *testing.T) {
 	}
 
 	o.Offline = true
-	for file, want := range map[string]error{"config.json": tensor.ErrUnsupported, "none": fs.ErrNotExist, "../x": fs.ErrNotExist, name: fs.ErrNotExist} {
+	for file, want := range map[string]error{"config.json": fault.ErrUnsupported, "none": fs.ErrNotExist, "../x": fs.ErrNotExist, name: fs.ErrNotExist} {
 		if err := FetchFile(t.Context(), &sk.Snapshot, file, path+"2", o); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", file, err, want)
 		}

@@ -11,9 +11,9 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Tip is what a revision stands for at the moment.
@@ -61,7 +61,7 @@ func (r Ref) Check() error {
 
 func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 	if c.o.Source != "" {
-		return Tip{}, fmt.Errorf("new commits are not asked for on %s: %w", c.o.Source, tensor.ErrUnsupported)
+		return Tip{}, fmt.Errorf("new commits are not asked for on %s: %w", c.o.Source, fault.ErrUnsupported)
 	}
 	var header http.Header
 	if etag != "" {
@@ -75,7 +75,7 @@ func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 		return false, c.turn(i, err)
 	})
 	if err == nil && isCommit(revision) && !t.Unchanged && t.Commit != revision {
-		err = fmt.Errorf("the hub answers with commit %s: %w", t.Commit, tensor.ErrCorrupt)
+		err = fmt.Errorf("the hub answers with commit %s: %w", t.Commit, fault.ErrCorrupt)
 	}
 	if err != nil {
 		return Tip{}, err
@@ -111,16 +111,16 @@ func (h *host) head(ctx context.Context, revision string, header http.Header, to
 // parseTip takes the commit from the hub's answer about a revision.
 func parseTip(b []byte) (string, error) {
 	if len(b) > maxListing {
-		return "", fmt.Errorf("the hub's answer exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)
+		return "", fmt.Errorf("the hub's answer exceeds %d bytes: %w", maxListing, fault.ErrCorrupt)
 	}
 	var answer struct {
 		SHA string `json:"sha"`
 	}
 	if err := jsondoc.Decode(b, &answer); err != nil {
-		return "", fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
+		return "", fmt.Errorf("the hub's answer: %w: %w", err, fault.ErrCorrupt)
 	}
 	if !isCommit(answer.SHA) {
-		return "", fmt.Errorf("the hub's answer has the commit %.60q: %w", answer.SHA, tensor.ErrCorrupt)
+		return "", fmt.Errorf("the hub's answer has the commit %.60q: %w", answer.SHA, fault.ErrCorrupt)
 	}
 	return answer.SHA, nil
 }

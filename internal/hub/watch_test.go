@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func TestHead(t *testing.T) {
@@ -49,10 +49,10 @@ func TestHead(t *testing.T) {
 		{name: "full answer", handler: answer(200, `{"sha":"`+testCommit+`","siblings":[{"rfilename":"a"}],"likes":3}`), want: Tip{Commit: testCommit}},
 		{name: "gone", handler: answer(404, "", "X-Error-Code", "RepoNotFound"), is: fs.ErrNotExist, text: "RepoNotFound"},
 		{name: "gated", handler: answer(403, "", "X-Error-Code", "GatedRepo"), is: fs.ErrPermission, text: "accept its terms"},
-		{name: "no json", handler: answer(200, "<html>"), is: tensor.ErrCorrupt},
-		{name: "no commit", handler: answer(200, `{"id":"org/tiny"}`), is: tensor.ErrCorrupt},
-		{name: "bad commit", handler: answer(200, `{"sha":"../../etc"}`), is: tensor.ErrCorrupt},
-		{name: "another commit", revision: strings.Repeat("1", 40), handler: answer(200, good), is: tensor.ErrCorrupt},
+		{name: "no json", handler: answer(200, "<html>"), is: fault.ErrCorrupt},
+		{name: "no commit", handler: answer(200, `{"id":"org/tiny"}`), is: fault.ErrCorrupt},
+		{name: "bad commit", handler: answer(200, `{"sha":"../../etc"}`), is: fault.ErrCorrupt},
+		{name: "another commit", revision: strings.Repeat("1", 40), handler: answer(200, good), is: fault.ErrCorrupt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +177,7 @@ func FuzzParseTip(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		commit, err := parseTip(b)
-		if (err == nil) != isCommit(commit) || err != nil && !errors.Is(err, tensor.ErrCorrupt) {
+		if (err == nil) != isCommit(commit) || err != nil && !errors.Is(err, fault.ErrCorrupt) {
 			t.Fatalf("%q, %v", commit, err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // Marshal returns v as a sealed record about the named thing, without a line end.
@@ -31,20 +31,20 @@ func Sum(about string, v any) (string, error) {
 	return sum(about, b), err
 }
 
-// Unmarshal decodes the result of Marshal for the same name into v. Anything else is tensor.ErrCorrupt.
+// Unmarshal decodes the result of Marshal for the same name into v. Anything else is fault.ErrCorrupt.
 func Unmarshal(about string, b []byte, v any) error {
 	var s struct {
 		SHA256 string          `json:"sha256"`
 		Record json.RawMessage `json:"record"`
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+		return fmt.Errorf("%w: %w", err, fault.ErrCorrupt)
 	}
 	if s.SHA256 != sum(about, s.Record) {
-		return fmt.Errorf("the checksum of the record differs: %w", tensor.ErrCorrupt)
+		return fmt.Errorf("the checksum of the record differs: %w", fault.ErrCorrupt)
 	}
 	if err := json.Unmarshal(s.Record, v); err != nil {
-		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+		return fmt.Errorf("%w: %w", err, fault.ErrCorrupt)
 	}
 	return nil
 }

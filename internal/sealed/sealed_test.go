@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 type record struct {
@@ -27,7 +27,7 @@ func TestRoundTrip(t *testing.T) {
 	if err := Unmarshal("weights-1", append(b, '\n'), &got); err != nil {
 		t.Errorf("as a line: %v", err)
 	}
-	if err := Unmarshal("weights-2", b, &got); !errors.Is(err, tensor.ErrCorrupt) {
+	if err := Unmarshal("weights-2", b, &got); !errors.Is(err, fault.ErrCorrupt) {
 		t.Errorf("a record about something else: %v", err)
 	}
 	if sum, err := Sum("weights-1", want); err != nil || !strings.Contains(string(b), `"`+sum+`"`) {
@@ -54,7 +54,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	for n := range whole {
-		if err := Unmarshal("x", whole[:n], new(record)); !errors.Is(err, tensor.ErrCorrupt) {
+		if err := Unmarshal("x", whole[:n], new(record)); !errors.Is(err, fault.ErrCorrupt) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

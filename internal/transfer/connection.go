@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // connection fetches stretches until there are no more. The leader asks first: before the others begin it has shown that
@@ -100,7 +100,7 @@ func (d *download) fetch(ctx context.Context, s stretch, pace *pace) (got int64,
 		}
 	}
 	if n, _ := r.Read(make([]byte, 1)); n > 0 {
-		return got, &wrongContent{fmt.Errorf("more than the %d bytes that are listed arrive: %w", s.end, tensor.ErrCorrupt)}
+		return got, &wrongContent{fmt.Errorf("more than the %d bytes that are listed arrive: %w", s.end, fault.ErrCorrupt)}
 	}
 	return got, nil
 }

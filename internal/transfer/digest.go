@@ -8,7 +8,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 const (
@@ -151,7 +151,7 @@ func (d *download) recheck(i int, spare []byte) error {
 // compare is about the whole file.
 func (d *download) compare() error {
 	if sum := hex.EncodeToString(d.hash.Sum(nil)); sum != d.blob.Digest() {
-		return &wrongContent{fmt.Errorf("digest is %s, not %s: %w", sum, d.blob.Digest(), tensor.ErrCorrupt)}
+		return &wrongContent{fmt.Errorf("digest is %s, not %s: %w", sum, d.blob.Digest(), fault.ErrCorrupt)}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 const faultSize = 8*pieceSize + 12345 // four connections
@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 		name    string
 		answer  answer
 		want    string // of the error; empty if it ends well
-		corrupt bool   // the error is tensor.ErrCorrupt
+		corrupt bool   // the error is fault.ErrCorrupt
 		extra   int64  // bytes served beyond the size, at most; -1 for any number
 		kept    bool   // there is something to go on with after the error
 	}{
@@ -214,7 +214,7 @@ func TestFaults(t *testing.T) {
 				checkFile(t, path, s.content)
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, tensor.ErrCorrupt) != c.corrupt {
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, fault.ErrCorrupt) != c.corrupt {
 				t.Errorf("got %v", err)
 			}
 			if err != nil && strings.Contains(err.Error(), "signature") {

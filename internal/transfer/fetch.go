@@ -21,7 +21,7 @@ func (w *wrongContent) Unwrap() error { return w.error }
 // the blob's digest; after nil it has the content and is on disk. The caller keeps other processes away from path
 // and gives the file its name afterwards. After an error the file and the journal beside it hold what a later Fetch
 // can continue, if there is anything. A file without a journal is taken for the first bytes of the blob. Content of
-// another size or digest is tensor.ErrCorrupt, after a second try from the first byte on.
+// another size or digest is fault.ErrCorrupt, after a second try from the first byte on.
 func Fetch(ctx context.Context, path string, b Blob, open Range, o Options) error {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // A journal lies beside a file that arrives in several places at once and says which pieces of it are whole. All
@@ -73,11 +73,11 @@ func sealRecord(head uint32, piece int, sum uint32) []byte {
 // readJournal gives the prefix and tells each of the pieces of a journal about the blob of want.
 func readJournal(b []byte, want journalHead, whole func(piece int, sum uint32)) (prefix int64, err error) {
 	if len(b) < headSize {
-		return 0, fmt.Errorf("a journal of %d bytes: %w", len(b), tensor.ErrCorrupt)
+		return 0, fmt.Errorf("a journal of %d bytes: %w", len(b), fault.ErrCorrupt)
 	}
 	want.prefix = int64(binary.LittleEndian.Uint64(b[32:]))
 	if want.prefix < 0 || want.prefix > want.size || string(want.marshal()) != string(b[:headSize]) {
-		return 0, fmt.Errorf("the journal is about something else: %w", tensor.ErrCorrupt)
+		return 0, fmt.Errorf("the journal is about something else: %w", fault.ErrCorrupt)
 	}
 	head := binary.LittleEndian.Uint32(b[headSize-4:])
 	for b = b[headSize:]; len(b) >= recordSize; b = b[recordSize:] {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // Range opens parts of the resource at u, which has size bytes. Where the service sends the first request on to storage, the
@@ -98,7 +98,7 @@ func (r *resource) compare(resp *http.Response) error {
 	}
 	r.version[host] = now
 	if before.etag != "" && before.etag != now.etag || before.etag == "" && before.modified != "" && before.modified != now.modified {
-		return &wrongContent{fmt.Errorf("the file changes on %s while it is fetched: %w", host, tensor.ErrCorrupt)}
+		return &wrongContent{fmt.Errorf("the file changes on %s while it is fetched: %w", host, fault.ErrCorrupt)}
 	}
 	return nil
 }
@@ -119,15 +119,15 @@ func (c *Client) accept(resp *http.Response, off, n, size int64) error {
 		first, last, total, err := ContentRange(s)
 		switch {
 		case err != nil || first != off || last >= off+n:
-			return &Retryable{Err: fmt.Errorf("the server sends the range %.100q, not bytes %d-%d: %w", s, off, off+n-1, tensor.ErrCorrupt)}
+			return &Retryable{Err: fmt.Errorf("the server sends the range %.100q, not bytes %d-%d: %w", s, off, off+n-1, fault.ErrCorrupt)}
 		case total >= 0 && total != size:
 			return sizeError(total, size)
 		case resp.ContentLength >= 0 && resp.ContentLength != last-first+1:
-			return &Retryable{Err: fmt.Errorf("the server sends %d bytes for the range %.100q: %w", resp.ContentLength, s, tensor.ErrCorrupt)}
+			return &Retryable{Err: fmt.Errorf("the server sends %d bytes for the range %.100q: %w", resp.ContentLength, s, fault.ErrCorrupt)}
 		}
 		return nil
 	case http.StatusRequestedRangeNotSatisfiable:
-		return &Retryable{Err: fmt.Errorf("the server has no byte %d of the %d that are listed: %w", off, size, tensor.ErrCorrupt)}
+		return &Retryable{Err: fmt.Errorf("the server has no byte %d of the %d that are listed: %w", off, size, fault.ErrCorrupt)}
 	}
 	if c.Judge != nil {
 		return c.Judge(resp)
@@ -136,7 +136,7 @@ func (c *Client) accept(resp *http.Response, off, n, size int64) error {
 }
 
 func sizeError(got, size int64) error {
-	return fmt.Errorf("the server has %d bytes, %d are listed: %w", got, size, tensor.ErrCorrupt)
+	return fmt.Errorf("the server has %d bytes, %d are listed: %w", got, size, fault.ErrCorrupt)
 }
 
 var errContentRange = errors.New("no range of bytes")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // ReadPart continues b, which holds what is at off of a blob of that size, until it has n bytes. Answers may be shorter than what
@@ -83,7 +83,7 @@ func ReadBlob(ctx context.Context, what string, blob Blob, open Range, o Options
 		if sum == blob.Digest() {
 			return b, nil
 		}
-		err = fmt.Errorf("digest is %s, not %s: %w", sum, blob.Digest(), tensor.ErrCorrupt)
+		err = fmt.Errorf("digest is %s, not %s: %w", sum, blob.Digest(), fault.ErrCorrupt)
 		if again {
 			return nil, err
 		}
@@ -133,5 +133,5 @@ func (c *Client) ReadFile(ctx context.Context, what string, u *url.URL, limit in
 }
 
 func tooLong(resp *http.Response, limit int64) error {
-	return fmt.Errorf("%s answers with more than %d bytes: %w", resp.Request.URL.Host, limit, tensor.ErrCorrupt)
+	return fmt.Errorf("%s answers with more than %d bytes: %w", resp.Request.URL.Host, limit, fault.ErrCorrupt)
 }

@@ -16,11 +16,11 @@ import (
 	"io"
 	"time"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
 // ErrNoRanges is the error of a [Range] that cannot give parts of a blob, only all of it at once.
-var ErrNoRanges = fmt.Errorf("the server does not give parts of a file: %w", tensor.ErrUnsupported)
+var ErrNoRanges = fmt.Errorf("the server does not give parts of a file: %w", fault.ErrUnsupported)
 
 // Blob is content that is known before it is here. One of the digests is set when it is fetched.
 type Blob struct {
@@ -42,10 +42,10 @@ func (b Blob) Digest() string {
 // check refuses what no server should have listed.
 func (b Blob) check() error {
 	if b.Size < 0 {
-		return fmt.Errorf("a size of %d bytes: %w", b.Size, tensor.ErrCorrupt)
+		return fmt.Errorf("a size of %d bytes: %w", b.Size, fault.ErrCorrupt)
 	}
 	if want, err := hex.DecodeString(b.Digest()); err != nil || len(want) != b.Hash().Size() {
-		return fmt.Errorf("%.100q is no digest: %w", b.Digest(), tensor.ErrCorrupt)
+		return fmt.Errorf("%.100q is no digest: %w", b.Digest(), fault.ErrCorrupt)
 	}
 	return nil
 }

@@ -3,18 +3,20 @@
 package tensor
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// ErrCorrupt means that bytes are wrong: truncated, inconsistent, or different from what was expected.
-var ErrCorrupt = errors.New("corrupt")
-
-// ErrUnsupported means that the bytes are valid but this program cannot use them.
-var ErrUnsupported = errors.New("not supported")
+var (
+	// ErrCorrupt: bytes are wrong: truncated, inconsistent, or not what they claim to be.
+	ErrCorrupt = fault.ErrCorrupt
+	// ErrUnsupported: the bytes are fine, and this program cannot use them.
+	ErrUnsupported = fault.ErrUnsupported
+)
 
 // Shape lists the lengths of the dimensions, outermost first. An empty shape is a scalar.
 type Shape []int64
