@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // Artifact is anything that a stage has made: mostly an entry of the store. The zero Artifact is one that was not made.
@@ -14,7 +14,7 @@ type Artifact struct {
 	// Path is its directory.
 	Path string
 	// Digest names its content.
-	Digest manifest.Digest
+	Digest digest.Digest
 }
 
 // Made reports whether a stage has made the artifact.

@@ -2,14 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path"
 	"runtime/debug"
 	"sync"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -30,8 +29,7 @@ func Key(stage string, parts ...any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:12]), nil
+	return digest.Of(b).Hex()[:24], nil
 }
 
 // Code returns the version of the code that computes, which depends neither on the processor nor on the program that contains

@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +16,9 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/sealed"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // doneFile is the file that makes a directory a finished entry: its [record], sealed with the name of the entry.
@@ -37,8 +35,8 @@ const (
 
 // record lists the content of an entry.
 type record struct {
-	Digest manifest.Digest `json:"digest"`
-	Files  []recordedFile  `json:"files"`
+	Digest digest.Digest  `json:"digest"`
+	Files  []recordedFile `json:"files"`
 }
 
 // recordedFile is a regular file of an entry; Name has forward slashes.
@@ -251,13 +249,13 @@ func sumOf(ctx context.Context, file entryFile, report func(n int)) (string, err
 		return "", err
 	}
 	defer f.Close()
-	h, buf := sha256.New(), make([]byte, min(file.info.Size()+1, 1<<20))
+	h, buf := digest.New(), make([]byte, min(file.info.Size()+1, 1<<20))
 	for ctx.Err() == nil {
 		n, err := f.Read(buf)
 		h.Write(buf[:n])
 		report(n)
 		if err == io.EOF {
-			return hex.EncodeToString(h.Sum(nil)), nil
+			return h.Hex(), nil
 		}
 		if err != nil {
 			return "", err
@@ -267,7 +265,7 @@ func sumOf(ctx context.Context, file entryFile, report func(n int)) (string, err
 }
 
 // finish records the files of a complete entry, and makes the files, their names and the record durable.
-func (s *Directory) finish(ctx context.Context, l *Limits, stage string, p *Partial, digest manifest.Digest) error {
+func (s *Directory) finish(ctx context.Context, l *Limits, stage string, p *Partial, digest digest.Digest) error {
 	files, err := listEntry(p.Dir)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)

@@ -16,8 +16,8 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // Store keeps finished artifacts under names made of everything that they depend on, so that a run finds the results of
@@ -106,7 +106,7 @@ type Partial struct {
 func (p *Partial) Knows(name, sum string) { p.sums[name] = sum }
 
 // Build fills the directory of an entry and returns the digest of its content. It need not make the files durable.
-type Build func(p *Partial) (manifest.Digest, error)
+type Build func(p *Partial) (digest.Digest, error)
 
 // Do implements Store.
 func (s *Directory) Do(ctx context.Context, l *Limits, stage, key string, build Build, keep ...string) (Artifact, error) {
@@ -160,7 +160,7 @@ func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, b
 }
 
 // place gives a finished entry its name.
-func (s *Directory) place(name, dir string, digest manifest.Digest) (Artifact, error) {
+func (s *Directory) place(name, dir string, digest digest.Digest) (Artifact, error) {
 	a := Artifact{Name: name, Path: filepath.Join(s.dir, name), Digest: digest}
 	if err := os.Rename(dir, a.Path); err != nil {
 		return Artifact{}, err

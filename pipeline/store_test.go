@@ -19,7 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 func openStore(t *testing.T, dir string) *Directory {
@@ -45,7 +45,7 @@ type builder struct {
 	err   error
 }
 
-func (b *builder) build(p *Partial) (manifest.Digest, error) {
+func (b *builder) build(p *Partial) (digest.Digest, error) {
 	b.times++
 	b.found = nil
 	err := filepath.WalkDir(p.Dir, func(path string, e os.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func (b *builder) build(p *Partial) (manifest.Digest, error) {
 		path := filepath.Join(p.Dir, name)
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666))
 	}
-	return manifest.DigestOf([]byte("x")), errors.Join(err, b.err)
+	return digest.Of([]byte("x")), errors.Join(err, b.err)
 }
 
 // wantEntry demands that the entry of a key has the bytes that a builder makes.
@@ -88,7 +88,7 @@ func TestStoreDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.times != 1 || len(b.found) > 0 || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" ||
+	if b.times != 1 || len(b.found) > 0 || a.Digest != digest.Of([]byte("x")) || filepath.Base(a.Path) != "stage-key" ||
 		a.Name != "stage-key" {
 		t.Errorf("first: %+v, %+v", b, a)
 	}
@@ -204,7 +204,7 @@ func TestDamagedEntry(t *testing.T) {
 		"no record":    func(dir string) error { return os.Remove(filepath.Join(dir, doneFile)) },
 		"record empty": edit(doneFile, func([]byte) []byte { return nil }),
 		"record cut":   edit(doneFile, func(b []byte) []byte { return b[:len(b)/2] }),
-		"old record":   edit(doneFile, func([]byte) []byte { return []byte(`{"digest":"` + string(manifest.DigestOf(nil)) + `"}`) }),
+		"old record":   edit(doneFile, func([]byte) []byte { return []byte(`{"digest":"` + string(digest.Of(nil)) + `"}`) }),
 		"record a directory": func(dir string) error {
 			return errors.Join(os.Remove(filepath.Join(dir, doneFile)), os.Mkdir(filepath.Join(dir, doneFile), 0o777))
 		},
@@ -276,7 +276,7 @@ func TestSharedFile(t *testing.T) {
 	}
 	shared := filepath.Join(a.Path, "sub", "more")
 	outside := filepath.Join(t.TempDir(), "published")
-	linked := func(p *Partial) (manifest.Digest, error) {
+	linked := func(p *Partial) (digest.Digest, error) {
 		return "", errors.Join(os.Link(shared, filepath.Join(p.Dir, "link")), os.Link(shared, outside))
 	}
 	if _, err := do(t, s, "linked", linked); err != nil {
@@ -309,9 +309,9 @@ func TestSharedFile(t *testing.T) {
 func TestKnows(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	times := 0
-	build := func(p *Partial) (manifest.Digest, error) {
+	build := func(p *Partial) (digest.Digest, error) {
 		times++
-		p.Knows("a", manifest.DigestOf([]byte("b")).Hex())
+		p.Knows("a", digest.Of([]byte("b")).Hex())
 		return "", os.WriteFile(filepath.Join(p.Dir, "a"), []byte("a"), 0o666)
 	}
 	for i := range 2 {
@@ -363,7 +363,7 @@ func TestDoWaits(t *testing.T) {
 	var b builder
 	first := make(chan Artifact, 1)
 	go func() {
-		a, err := do(t, s, "key", func(p *Partial) (manifest.Digest, error) {
+		a, err := do(t, s, "key", func(p *Partial) (digest.Digest, error) {
 			close(begun)
 			<-finish
 			return b.build(p)
@@ -379,7 +379,7 @@ func TestDoWaits(t *testing.T) {
 	if _, err := do(t, other, "other", new(builder).build); err != nil {
 		t.Fatal(err)
 	}
-	never := func(*Partial) (manifest.Digest, error) { panic("built twice") }
+	never := func(*Partial) (digest.Digest, error) { panic("built twice") }
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ctx, told := waiting(ctx)
@@ -403,7 +403,7 @@ func TestDoNested(t *testing.T) {
 	var built [4]atomic.Int32
 	var entry func(s *Directory, i int) error
 	entry = func(s *Directory, i int) error { // needs those of smaller numbers, in either order
-		_, err := s.Do(t.Context(), &Limits{}, "stage", fmt.Sprint(i), func(p *Partial) (manifest.Digest, error) {
+		_, err := s.Do(t.Context(), &Limits{}, "stage", fmt.Sprint(i), func(p *Partial) (digest.Digest, error) {
 			built[i].Add(1)
 			var g errgroup.Group
 			for j := range i {
@@ -439,7 +439,7 @@ func TestStoreChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs in a process of its own, for TestKilledBuild")
 	}
-	_, _ = do(t, openStore(t, dir), "key", func(p *Partial) (manifest.Digest, error) {
+	_, _ = do(t, openStore(t, dir), "key", func(p *Partial) (digest.Digest, error) {
 		if err := os.WriteFile(filepath.Join(p.Dir, "content"), []byte("begun"), 0o666); err != nil {
 			return "", err
 		}

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -483,7 +484,7 @@ func lie(b []byte, old, new string) []byte {
 	text := strings.Replace(string(b), old, new, 1)
 	if m, err := manifest.Parse(b); err == nil {
 		text = strings.Replace(text, string(m.Digest), "", 1)
-		text = strings.Replace(text, `"digest": ""`, `"digest": "`+string(manifest.DigestOf([]byte(text)))+`"`, 1)
+		text = strings.Replace(text, `"digest": ""`, `"digest": "`+string(digest.Of([]byte(text)))+`"`, 1)
 	}
 	return []byte(text)
 }

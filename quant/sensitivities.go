@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -146,12 +146,10 @@ func (s *Sensitivities) Marshal() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
 func (s *Sensitivities) validate() error {
 	for _, d := range []string{s.Source, s.Text.Digest} {
-		if !digestPattern.MatchString(d) {
-			return fmt.Errorf("digest %.80q is not sha256: and 64 lower-case hex digits: %w", d, tensor.ErrCorrupt)
+		if _, err := digest.Parse(d); err != nil {
+			return err
 		}
 	}
 	if s.Text.Tokens <= 0 {

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/jsondoc"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -54,8 +54,8 @@ type Config struct {
 
 	// LLMExport is this program's own key, which engines ignore.
 	LLMExport struct {
-		MinimumEngine string          `json:"minimum_engine"`
-		Content       manifest.Digest `json:"content"`
+		MinimumEngine string        `json:"minimum_engine"`
+		Content       digest.Digest `json:"content"`
 		// AbsolutePositions is the reason why logits depend on the absolute positions of tokens; empty if they do not.
 		AbsolutePositions string `json:"absolute_positions"`
 		// Parts names the parts of the package other than the text model.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -68,7 +69,7 @@ var damages = map[string][]damage{
 		}, unsealed: true, fails: []string{"layout"}, detail: `"more.txt"`},
 		{name: "config.json names another content", files: func(e *edition) {
 			e.seal()
-			e.json(assemble.ConfigFile, "llmexport", map[string]any{"content": manifest.DigestOf(nil)})
+			e.json(assemble.ConfigFile, "llmexport", map[string]any{"content": digest.Of(nil)})
 			e.list()
 			e.write()
 		}, unsealed: true, fails: []string{"layout"}, detail: "config.json names the content"},

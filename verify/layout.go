@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -91,7 +92,7 @@ func partSpans(ctx context.Context, part *runtime.Part, list []manifest.Tensor) 
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
-		if sum := manifest.DigestOf(b).Hex(); sum != t.SHA256 {
+		if sum := digest.Of(b).Hex(); sum != t.SHA256 {
 			return fmt.Errorf("%s: SHA-256 of its %d bytes is %s, the manifest says %s: %w", t.Name, t.Size, sum, t.SHA256, tensor.ErrCorrupt)
 		}
 		starts[t.Offset] = t

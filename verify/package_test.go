@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
@@ -214,7 +215,7 @@ func (e *edition) seal() {
 			}
 			weights[t.File] = w
 		}
-		t.SHA256 = manifest.DigestOf(w[t.Offset : t.Offset+t.Size]).Hex()
+		t.SHA256 = digest.Of(w[t.Offset : t.Offset+t.Size]).Hex()
 	}
 	e.list()
 	// config.json names the content of the others.

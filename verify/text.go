@@ -10,7 +10,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // Text names an evaluation text: the built-in one, or a file.
@@ -73,7 +73,7 @@ func (t Text) Read(resolve func(path string) string) (text, name string, err err
 		return "", "", err
 	}
 	name = filepath.Base(t.Path)
-	if sum := manifest.DigestOf(b).Hex(); t.SHA256 != "" && sum != t.SHA256 {
+	if sum := digest.Of(b).Hex(); t.SHA256 != "" && sum != t.SHA256 {
 		return "", "", fmt.Errorf("%s has SHA-256 %s, not %s", name, sum, t.SHA256)
 	}
 	switch {

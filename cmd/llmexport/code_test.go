@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -138,7 +139,7 @@ func TestCodeIsShared(t *testing.T) {
 	}
 
 	cache := filepath.Join(dir, "cache")
-	export := func(command []string, to string) (digest manifest.Digest, built map[string]time.Time) {
+	export := func(command []string, to string) (digest digest.Digest, built map[string]time.Time) {
 		t.Helper()
 		args := append(slices.Clone(command[1:]), "run", "recipes/demo.yaml", "--cache", cache, "--set", "publish=[{dir: "+filepath.Join(dir, to)+"}]")
 		s.run(nil, command[0], args...)

@@ -13,10 +13,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -75,11 +75,11 @@ type comparisonText struct {
 
 // comparedTo compares a package with its source. Numbers are null if logits of the package are not finite.
 type comparedTo struct {
-	Name          string          `json:"name"`
-	Dir           string          `json:"dir"`
-	Digest        manifest.Digest `json:"digest,omitempty"`
-	Bytes         int64           `json:"bytes"`
-	BitsPerWeight float64         `json:"bits_per_weight"`
+	Name          string        `json:"name"`
+	Dir           string        `json:"dir"`
+	Digest        digest.Digest `json:"digest,omitempty"`
+	Bytes         int64         `json:"bytes"`
+	BitsPerWeight float64       `json:"bits_per_weight"`
 	// DeviceBytes is an estimate for the same number of positions as in plan.
 	DeviceBytes   int64  `json:"device_bytes"`
 	MinimumEngine string `json:"minimum_engine"`

@@ -7,9 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -101,7 +101,7 @@ func ackHint(err error) error {
 // preview is what publishing a package would change.
 type preview struct {
 	Name   string              `json:"name"`
-	Digest manifest.Digest     `json:"digest,omitempty"`
+	Digest digest.Digest       `json:"digest,omitempty"`
 	Places []publish.PlaceDiff `json:"places"`
 	Error  string              `json:"error,omitempty"`
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -74,7 +74,7 @@ func (t *tool) pull(c *cli.Context) error {
 		return err
 	}
 	if s := c.String("digest"); s != "" {
-		d, err := manifest.ParseDigest(s)
+		d, err := digest.Parse(s)
 		if err != nil {
 			return usagef("--digest must be sha256: and 64 hexadecimal digits, not %.80q", s)
 		}

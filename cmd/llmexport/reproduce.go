@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -66,7 +67,7 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	built, digest, err := t.rebuild(c.Context, r, c.String("source"), m, tmp)
+	built, sum, err := t.rebuild(c.Context, r, c.String("source"), m, tmp)
 	if err != nil {
 		return err
 	}
@@ -77,14 +78,14 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 	d.Metrics = []metricDiff{}
 	if c.Bool("json") {
 		err = t.printJSON(struct {
-			Digest  manifest.Digest `json:"digest"`
-			Rebuilt manifest.Digest `json:"rebuilt_digest"`
+			Digest  digest.Digest `json:"digest"`
+			Rebuilt digest.Digest `json:"rebuilt_digest"`
 			*difference
-		}{m.Digest, digest, d})
+		}{m.Digest, sum, d})
 	} else if d.Equal {
 		_, err = fmt.Fprintf(t.stdout, "equal: %d files, %s\n", len(m.Files)+1, m.Digest)
 	} else {
-		_, err = fmt.Fprintf(t.stdout, "digest in A %s\ndigest in B %s (rebuilt)\n\n", m.Digest, digest)
+		_, err = fmt.Fprintf(t.stdout, "digest in A %s\ndigest in B %s (rebuilt)\n\n", m.Digest, sum)
 		err = errors.Join(err, d.write(t.stdout))
 	}
 	if err == nil && !d.Equal {
@@ -98,7 +99,7 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 
 // rebuild makes the package of a recipe below tmp, from a copy of source if it is not empty, and returns its directory
 // and digest.
-func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, manifest.Digest, error) {
+func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, digest.Digest, error) {
 	x, err := t.task(ctx, r)
 	if err != nil {
 		return "", "", err

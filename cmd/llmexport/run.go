@@ -10,10 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/about"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -49,7 +49,7 @@ type outcome struct {
 	Published []place.Receipt `json:"published"`
 	Error     string          `json:"error,omitempty"`
 
-	digest  manifest.Digest // of a package whose publication a dry run has compared
+	digest  digest.Digest // of a package whose publication a dry run has compared
 	changes []publish.PlaceDiff
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
@@ -117,7 +118,7 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 		if !utf8.Valid(b) {
 			return o, fmt.Errorf("%s is not UTF-8", file)
 		}
-		o.Text, o.TextName, o.TextSHA256 = string(b), filepath.Base(file), manifest.DigestOf(b).Hex()
+		o.Text, o.TextName, o.TextSHA256 = string(b), filepath.Base(file), digest.Of(b).Hex()
 	}
 	return o, nil
 }

@@ -3,7 +3,6 @@ package fakehub
 import (
 	"bytes"
 	"crypto/md5"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // object returns an LFS object by its digest, or nil.
@@ -169,7 +170,7 @@ func (h *Hub) put(w http.ResponseWriter, r *http.Request, digest, rest string) {
 
 // spool stores size bytes. The object's digest is that of the bytes.
 func (h *Hub) spool(r io.Reader, size int64) (*object, string, error) {
-	sum, tag := sha256.New(), md5.New()
+	sum, tag := digest.New(), md5.New()
 	r = io.TeeReader(io.LimitReader(r, size), io.MultiWriter(sum, tag))
 	o := &object{}
 	var err error
@@ -193,7 +194,7 @@ func (h *Hub) spool(r io.Reader, size int64) (*object, string, error) {
 		o.remove()
 		return nil, "", err
 	}
-	o.sha256 = hex.EncodeToString(sum.Sum(nil))
+	o.sha256 = sum.Hex()
 	return o, `"` + hex.EncodeToString(tag.Sum(nil)) + `"`, nil
 }
 

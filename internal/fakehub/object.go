@@ -3,13 +3,15 @@ package fakehub
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // object is the content of a file, in memory or on disk. It is immutable.
@@ -82,8 +84,7 @@ func (o *object) pointer() []byte {
 
 // memory returns an object for b, which must not change afterwards.
 func memory(b []byte) *object {
-	s := sha256.Sum256(b)
-	return &object{size: int64(len(b)), sha256: hex.EncodeToString(s[:]), data: b}
+	return &object{size: int64(len(b)), sha256: digest.Of(b).Hex(), data: b}
 }
 
 // Disk is a file on disk, which is read when it is served.
@@ -107,17 +108,9 @@ func (d Disk) object() (*object, error) {
 	if o.sha256 != "" {
 		return o, nil
 	}
-	f, err := os.Open(d.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	s := sha256.New()
-	if _, err := io.Copy(s, f); err != nil {
-		return nil, err
-	}
-	o.sha256 = hex.EncodeToString(s.Sum(nil))
-	return o, nil
+	_, sum, err := digest.File(context.Background(), d.Path)
+	o.sha256 = sum.Hex()
+	return o, err
 }
 
 // gitID returns git's hash of an object, in hex.

@@ -1,8 +1,6 @@
 package hub
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
@@ -218,9 +217,9 @@ func (c *cache) is(path string, f remote) bool {
 	case f.SHA256 == "":
 		return isGitBlob(r, f.Size, f.Blob)
 	}
-	h := sha256.New()
+	h := digest.New()
 	_, err = io.Copy(h, r)
-	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.SHA256
+	return err == nil && h.Hex() == f.SHA256
 }
 
 func (c *cache) blob(name string) string { return filepath.Join(c.dir, "blobs", name) }
@@ -247,7 +246,7 @@ func (c *cache) has(commit string, f remote) bool {
 	path := filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
 	if to, err := os.Readlink(path); err == nil {
 		to = filepath.Base(to)
-		if to != f.Blob && (isCommit(to) || sha256Pattern.MatchString(to)) {
+		if to != f.Blob && (isCommit(to) || digest.IsHex(to)) {
 			return false
 		}
 	}

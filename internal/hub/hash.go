@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/sealed"
@@ -141,10 +141,10 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 		return memoEntry{}, err
 	}
 	e := memoEntry{Size: st.Size(), MTime: st.ModTime().UnixNano()}
-	if old.Size == e.Size && old.MTime == e.MTime && sha256Pattern.MatchString(old.SHA256) {
+	if old.Size == e.Size && old.MTime == e.MTime && digest.IsHex(old.SHA256) {
 		return old, nil
 	}
-	h := sha256.New()
+	h := digest.New()
 	n, err := io.CopyBuffer(struct{ io.Writer }{h}, transfer.Cancellable(ctx, f), make([]byte, 1<<20))
 	if err != nil {
 		return memoEntry{}, err
@@ -152,7 +152,7 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 	if n != e.Size {
 		return memoEntry{}, fmt.Errorf("changed while it was read: %w", fault.ErrCorrupt)
 	}
-	e.SHA256 = hex.EncodeToString(h.Sum(nil))
+	e.SHA256 = h.Hex()
 	return e, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	gomlx "github.com/gomlx/go-huggingface/hub"
 
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 

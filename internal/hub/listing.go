@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
 )
@@ -83,7 +84,7 @@ func (f remote) check() error {
 	if ok, err := pick(f.Name); err != nil || !ok {
 		return fmt.Errorf("file name %.200q: %w", f.Name, fault.ErrCorrupt)
 	}
-	if f.Size < 0 || lfs && (f.Blob != f.SHA256 || !sha256Pattern.MatchString(f.Blob)) || !lfs && !isCommit(f.Blob) {
+	if f.Size < 0 || lfs && (f.Blob != f.SHA256 || !digest.IsHex(f.Blob)) || !lfs && !isCommit(f.Blob) {
 		return fmt.Errorf("%s: size %d and digest %.100q cannot be right: %w", f.Name, f.Size, f.Blob, fault.ErrCorrupt)
 	}
 	return nil

@@ -14,7 +14,6 @@ import (
 var (
 	repoPattern   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?$`)
 	commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
-	sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 func isCommit(s string) bool { return commitPattern.MatchString(s) }

@@ -3,7 +3,6 @@ package hub
 import (
 	"bytes"
 	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fakehub"
 )
 
@@ -112,8 +112,7 @@ func checkSnapshot(t *testing.T, s *Snapshot, commit string) {
 }
 
 func sha256Hex(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	return digest.Of(b).Hex()
 }
 
 func gitSHA1(b []byte) string {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fakehub"
 )
 
@@ -476,7 +477,7 @@ func (w *turns) check() {
 			if w.commits[string(b)] == nil {
 				w.Errorf("%s holds %.60q", name, b)
 			}
-		case kind == "blobs" && (isCommit(base) && gitSHA1(b) != base || sha256Pattern.MatchString(base) && sha256Hex(b) != base):
+		case kind == "blobs" && (isCommit(base) && gitSHA1(b) != base || digest.IsHex(base) && sha256Hex(b) != base):
 			w.Errorf("%s is another content of %d bytes", name, len(b))
 		}
 	}

@@ -8,11 +8,10 @@
 package sealed
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
@@ -50,8 +49,8 @@ func Unmarshal(about string, b []byte, v any) error {
 }
 
 func sum(about string, record []byte) string {
-	h := sha256.New()
+	h := digest.New()
 	h.Write(append([]byte(about), 0))
 	h.Write(record)
-	return hex.EncodeToString(h.Sum(nil))
+	return h.Hex()
 }

@@ -9,13 +9,13 @@ package transfer
 import (
 	"context"
 	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
@@ -53,7 +53,7 @@ func (b Blob) check() error {
 // Hash begins the digest of the blob: SHA-256 if that is set, or else git's name.
 func (b Blob) Hash() hash.Hash {
 	if b.SHA256 != "" {
-		return sha256.New()
+		return digest.New()
 	}
 	h := sha1.New()
 	fmt.Fprintf(h, "blob %d\x00", b.Size)

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -97,7 +97,7 @@ type runConfig struct {
 	Own struct {
 		MinimumEngine string `json:"minimum_engine"`
 		// Content is the digest of the package's other files.
-		Content manifest.Digest `json:"content"`
+		Content digest.Digest `json:"content"`
 		// Absolute is AbsolutePositions of the model.
 		Absolute string `json:"absolute_positions,omitempty"`
 		// Parts are the names of the parts other than the text model.
@@ -197,7 +197,7 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 }
 
 // json is config.json; content is the digest of the package's other files.
-func (c runConfig) json(content manifest.Digest) ([]byte, error) {
+func (c runConfig) json(content digest.Digest) ([]byte, error) {
 	c.Own.Content = content
 	return indented(c)
 }

@@ -3,14 +3,13 @@ package assemble
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -76,10 +75,10 @@ func (j *journal) note(l line) error {
 
 // holds reports whether a weight file has the bytes of an item with this SHA-256.
 func holds(ctx context.Context, f *os.File, it *plan.Item, sum string) (bool, error) {
-	h := sha256.New()
+	h := digest.New()
 	n, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, it.Offset, it.Size())))
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 	}
-	return n == it.Size() && hex.EncodeToString(h.Sum(nil)) == sum, nil
+	return n == it.Size() && h.Hex() == sum, nil
 }

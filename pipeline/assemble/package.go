@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -305,12 +306,12 @@ func (a *Package) recall(o verify.Options) func(context.Context, func() verify.P
 			}
 		}
 		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
-		kept, err := a.Keep(quiet.WithContext(ctx), "parity", parts, func(entry *pipeline.Partial) (manifest.Digest, error) {
+		kept, err := a.Keep(quiet.WithContext(ctx), "parity", parts, func(entry *pipeline.Partial) (digest.Digest, error) {
 			b, err := json.Marshal(measure())
 			if err != nil {
 				return "", err
 			}
-			return manifest.DigestOf(b), os.WriteFile(filepath.Join(entry.Dir, parityFile), b, 0o666)
+			return digest.Of(b), os.WriteFile(filepath.Join(entry.Dir, parityFile), b, 0o666)
 		})
 		if err != nil {
 			return p, err

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -68,7 +68,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 	run := p.runConfig()
 	run.DynamicOption = 2
 	run.atLeast("normal")
-	config, err := run.json(manifest.DigestOf(nil))
+	config, err := run.json(digest.Of(nil))
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -248,11 +249,11 @@ func (w *streamWriter) tie(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	h := sha256.New()
+	h := digest.New()
 	if _, err := io.Copy(h, transfer.Cancellable(ctx, r)); err != nil {
 		return err
 	}
-	w.ties[name] = hex.EncodeToString(h.Sum(nil))
+	w.ties[name] = h.Hex()
 	if err := w.tiesHold(); err != nil {
 		return err
 	}

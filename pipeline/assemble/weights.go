@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
@@ -73,7 +74,7 @@ func ReadRecord(a pipeline.Artifact) (*Record, error) {
 }
 
 // Make fills the entry, and returns the digest of its content.
-func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (manifest.Digest, error) {
+func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (digest.Digest, error) {
 	o := w.writeOptions(w.Quantizer, w.Limits)
 	o.Progress = func(done int64) { w.Limits.Report("quantize", mnn.WeightFile(""), done, w.Plan.Bytes()) }
 	var rec Record
@@ -100,7 +101,7 @@ func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (manifest.Diges
 		rec.Files[part.Lowered.WeightFile()] = digests.files[k]
 	}
 	for name, b := range files {
-		rec.Files[name] = manifest.DigestOf(b).Hex()
+		rec.Files[name] = digest.Of(b).Hex()
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -115,7 +116,7 @@ func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (manifest.Diges
 	for name, sum := range rec.Files {
 		p.Knows(name, sum)
 	}
-	return manifest.DigestOf(b), nil
+	return digest.Of(b), nil
 }
 
 // sums are SHA-256 of weight files in hex.

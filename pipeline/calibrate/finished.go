@@ -2,8 +2,6 @@ package calibrate
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
@@ -100,8 +99,7 @@ func openFinished(dir, name, prefix string) (*Finished, error) {
 }
 
 func sumOf(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	return digest.Of(b).Hex()
 }
 
 func sumOfFile(path string) (string, error) {
@@ -110,11 +108,11 @@ func sumOfFile(path string) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	h := sha256.New()
+	h := digest.New()
 	if _, err := io.Copy(h, r); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return h.Hex(), nil
 }
 
 func (f *Finished) append(op Op) {
@@ -284,14 +282,14 @@ func replaceFile(path string, b []byte) error {
 
 // Digest names the content.
 func (f *Finished) Digest() string {
-	h := sha256.New()
+	h := digest.New()
 	if c, err := f.changes(); c != nil && err == nil { // absent without changes
 		h.Write(c.Overlay)
 	}
 	for _, op := range f.Ops {
 		fmt.Fprintln(h, op.Tensor, op.Spec, op.SHA256)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return h.Hex()
 }
 
 // weights returns what the codes of a linear stand for.

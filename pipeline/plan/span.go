@@ -1,13 +1,11 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
 	"sync"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -18,7 +16,7 @@ type spanner struct {
 	src  tensor.Source
 
 	at    int64 // bytes of the span so far
-	span  hash.Hash
+	span  digest.Hash
 	alpha []byte  // scales of the item so far; they follow the codes
 	share float64 // of the item so far
 }
@@ -29,7 +27,7 @@ func (s *spanner) chunk(c *chunk) error {
 		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
 	}
 	if c.lo == 0 {
-		s.at, s.span, s.share, s.alpha = 0, sha256.New(), 0, grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
+		s.at, s.span, s.share, s.alpha = 0, digest.New(), 0, grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
 		if it.Header > 0 {
 			c.head = mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)
 		}
@@ -55,7 +53,7 @@ func (s *spanner) chunk(c *chunk) error {
 		if s.at != it.Size() {
 			return fmt.Errorf("internal error: %s has %d bytes, planned %d", it.Slot.Name, s.at, it.Size())
 		}
-		c.sum, c.share = hex.EncodeToString(s.span.Sum(nil)), s.share
+		c.sum, c.share = s.span.Hex(), s.share
 	}
 	return nil
 }

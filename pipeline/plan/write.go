@@ -2,7 +2,6 @@ package plan
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -104,7 +104,7 @@ func (p *Part) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 			items = append(items, i)
 		}
 		if file == nil {
-			file = sha256.New()
+			file = digest.New()
 		}
 	}
 	threads := max(o.Threads, 1)

@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -66,7 +66,7 @@ func written(t testing.TB, p *Part, src tensor.Source, o WriteOptions) []byte {
 			t.Errorf("item %d was done at %d bytes", item, dst.Len())
 			return nil
 		}
-		if got := digest(dst.Bytes()[it.Offset-base:]); got != sum {
+		if got := sumOf(dst.Bytes()[it.Offset-base:]); got != sum {
 			t.Errorf("item %d: digest %s of bytes of digest %s", item, sum, got)
 		}
 		return nil
@@ -84,8 +84,8 @@ func written(t testing.TB, p *Part, src tensor.Source, o WriteOptions) []byte {
 	if next != len(p.Items) || progress != p.Bytes || int64(dst.Len()) != p.Bytes-base {
 		t.Errorf("%d of %d items, %d of %d bytes", next, len(p.Items), progress, p.Bytes)
 	}
-	if o.File == nil && sum != digest(dst.Bytes()) {
-		t.Errorf("digest %s of bytes of digest %s", sum, digest(dst.Bytes()))
+	if o.File == nil && sum != sumOf(dst.Bytes()) {
+		t.Errorf("digest %s of bytes of digest %s", sum, sumOf(dst.Bytes()))
 	}
 	if o.File != nil && sum != hex.EncodeToString(o.File.Sum(nil)) {
 		t.Errorf("digest %s is not that of the hash", sum)
@@ -93,9 +93,8 @@ func written(t testing.TB, p *Part, src tensor.Source, o WriteOptions) []byte {
 	return dst.Bytes()
 }
 
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+func sumOf(b []byte) string {
+	return digest.Of(b).Hex()
 }
 
 func TestWriteIsTheSameForEveryThreadCountAndLimit(t *testing.T) {
@@ -114,14 +113,14 @@ func TestResume(t *testing.T) {
 	for from := 0; from <= len(p.Items); from += 1 + from/3 {
 		t.Run(fmt.Sprint(from), func(t *testing.T) {
 			at := p.offset(from)
-			h := sha256.New()
+			h := digest.New()
 			h.Write(whole[:at])
 			rest := written(t, p, src, WriteOptions{Threads: 2, Memory: 1 << 26, From: from, File: h})
 			if !bytes.Equal(rest, whole[at:]) {
 				t.Error("other bytes")
 			}
-			if got := hex.EncodeToString(h.Sum(nil)); got != digest(whole) {
-				t.Errorf("digest %s, want %s", got, digest(whole))
+			if got := h.Hex(); got != sumOf(whole) {
+				t.Errorf("digest %s, want %s", got, sumOf(whole))
 			}
 		})
 	}
@@ -361,7 +360,7 @@ func TestBegin(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		var dst bytes.Buffer
 		sum, err := w.Finish(&dst, nil, nil)
-		if err != nil || !bytes.Equal(dst.Bytes(), want) || sum != digest(want) {
+		if err != nil || !bytes.Equal(dst.Bytes(), want) || sum != sumOf(want) {
 			t.Errorf("%d bytes ahead: digest %s, %v", ahead, sum, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

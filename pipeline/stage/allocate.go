@@ -11,12 +11,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/plan"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -37,11 +37,11 @@ const (
 
 // Run implements [pipeline.Stage].
 func (a *Allocate) Run(ctx context.Context, r *Run) error {
-	sens, digest, err := a.sensitivities(ctx, r)
+	sens, measured, err := a.sensitivities(ctx, r)
 	if err != nil {
 		return err
 	}
-	r.Allocation, err = r.entry(ctx, "allocation", inputs{digest, r.Recipe.Target, &r.Quantize}, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Allocation, err = r.entry(ctx, "allocation", inputs{measured, r.Recipe.Target, &r.Quantize}, func(p *pipeline.Partial) (digest.Digest, error) {
 		base, err := r.Planned(ctx)
 		if err != nil {
 			return "", err
@@ -55,21 +55,21 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b), os.WriteFile(filepath.Join(p.Dir, allocationFile), b, 0o666)
+		return digest.Of(b), os.WriteFile(filepath.Join(p.Dir, allocationFile), b, 0o666)
 	})
 	return err
 }
 
 // sensitivities measures the cost of the ways to store every matrix, or finds an earlier measurement: the cost does not depend
 // on the budget.
-func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivities, manifest.Digest, error) {
+func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivities, digest.Digest, error) {
 	q, c := &r.Quantize, &r.Calibrate
 	measured := quant.Untuned(q.Method)
 	of := inputs{
 		r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
 		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential,
 	}
-	art, err := r.entry(ctx, "sensitivities", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	art, err := r.entry(ctx, "sensitivities", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		base, err := r.Planned(ctx)
 		if err != nil {
 			return "", err
@@ -115,7 +115,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b), os.WriteFile(filepath.Join(p.Dir, sensitivitiesFile), b, 0o666)
+		return digest.Of(b), os.WriteFile(filepath.Join(p.Dir, sensitivitiesFile), b, 0o666)
 	})
 	if err != nil {
 		return nil, "", err

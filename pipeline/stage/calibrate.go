@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
@@ -105,7 +106,7 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 		}
 	}
 	var err error
-	r.Calibration, err = r.entry(ctx, "calibration", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Calibration, err = r.entry(ctx, "calibration", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		src, err := r.Source(ctx)
 		if err != nil {
 			return "", err
@@ -118,7 +119,7 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 		if err := all.Save(&b); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b.Bytes()), os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666)
+		return digest.Of(b.Bytes()), os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666)
 	})
 	if err != nil {
 		return err

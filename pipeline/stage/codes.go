@@ -8,13 +8,13 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/about"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
@@ -31,7 +31,7 @@ type codes struct {
 // codesRecord describes a calibration for reports.
 type codesRecord struct {
 	// Text is the digest of the calibration text.
-	Text    manifest.Digest `json:"text"`
+	Text    digest.Digest   `json:"text"`
 	Domains []corpus.Domain `json:"domains"`
 	Tokens  int             `json:"tokens"`
 	// ProbeKL is the divergence in nats of the encoded model from the source on the probe, ProbeTokens of the same text.
@@ -57,7 +57,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 	}
 	of := inputs{r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c}
 	var err error
-	r.Codes, err = r.entry(ctx, "codes", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Codes, err = r.entry(ctx, "codes", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		all, err := openCorpus(r.Calibration)
 		if err != nil {
 			return "", err
@@ -91,7 +91,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf([]byte(f.Digest())), os.WriteFile(filepath.Join(p.Dir, codesFile), b, 0o666)
+		return digest.Of([]byte(f.Digest())), os.WriteFile(filepath.Join(p.Dir, codesFile), b, 0o666)
 	}, calibrate.Resumable...)
 	return err
 }

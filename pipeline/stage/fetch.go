@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/source"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // Fetch finds the checkpoint that the recipe names: a local directory, a snapshot in the Hugging Face cache, or
@@ -58,7 +58,7 @@ func (f *Fetch) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	r.Checkpoint = pipeline.Artifact{Name: "checkpoint", Path: r.origin.Dir, Digest: manifest.DigestOf(b)}
+	r.Checkpoint = pipeline.Artifact{Name: "checkpoint", Path: r.origin.Dir, Digest: digest.Of(b)}
 	return nil
 }
 

@@ -8,10 +8,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -117,7 +117,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 		}
 		of = append(of, "streamed") // the record has the finding of the comparison
 	}
-	r.Weights, err = r.entry(ctx, "weights", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Weights, err = r.entry(ctx, "weights", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		return w.Make(ctx, p)
 	}, w.Resumable()...)
 	return err

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -22,7 +22,7 @@ func TestReceipts(t *testing.T) {
 	path := filepath.Join(store.Dir(), ReceiptsFile)
 	record := func(status place.Status, uploaded int64) place.Receipt {
 		t.Helper()
-		r := place.Receipt{Status: status, Store: "dir", Ref: "dist/tiny", Digest: manifest.DigestOf(nil), Files: 9, Bytes: 1000, Uploaded: uploaded}
+		r := place.Receipt{Status: status, Store: "dir", Ref: "dist/tiny", Digest: digest.Of(nil), Files: 9, Bytes: 1000, Uploaded: uploaded}
 		if err := recordReceipts(t.Context(), store, "tiny", []place.Receipt{r}); err != nil {
 			t.Fatal(err)
 		}

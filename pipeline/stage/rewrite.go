@@ -8,10 +8,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // Rewrite describes the model, checks that the target can hold it, and converts the tokenizer and its chat template.
@@ -55,7 +55,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	of := inputs{
 		r.Checkpoint.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, facts.ChatTemplate, facts.PackagedTemplate, w.Template.Simplify,
 	}
-	r.Inputs, err = r.entry(ctx, "rewrite", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Inputs, err = r.entry(ctx, "rewrite", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		file, losses, err := facts.MTOK(src.Tokenizer, r.Recipe.Target.Engine)
 		if err != nil {
 			return "", err
@@ -71,7 +71,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 		if err := os.WriteFile(filepath.Join(p.Dir, factsFile), b, 0o666); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(append(b, file...)), os.WriteFile(filepath.Join(p.Dir, assemble.TokenizerFile), file, 0o666)
+		return digest.Of(append(b, file...)), os.WriteFile(filepath.Join(p.Dir, assemble.TokenizerFile), file, 0o666)
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
@@ -16,7 +17,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -41,9 +41,9 @@ type Run struct {
 	lower      func(*arch.Model, lower.Options) (*lower.Model, error) // lower.Lower
 
 	source     *source.Source    // nil until it is opened
-	sourceOf   manifest.Digest   // of the checkpoint; empty until that is known
+	sourceOf   digest.Digest     // of the checkpoint; empty until that is known
 	planned    *assemble.Planned // of source, nil until it is planned
-	plannedFor manifest.Digest   // of the allocation
+	plannedFor digest.Digest     // of the allocation
 	ahead      *assemble.Ahead
 	reading    sync.WaitGroup // of the tokenizer, ahead
 }
@@ -220,7 +220,7 @@ func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.
 	if err != nil {
 		return pipeline.Artifact{}, err
 	}
-	return r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	return r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (digest.Digest, error) {
 		if err := r.reread(ctx); err != nil {
 			return "", err
 		}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
@@ -59,7 +59,7 @@ func (v *Verify) options(r *recipes.Recipe, l *pipeline.Limits, bits int) (verif
 	if o.Text, o.TextName, err = v.Perplexity.Text.Read(r.Resolve); err != nil {
 		return o, sec.Errorf("perplexity.text", "%v", err)
 	}
-	o.TextSHA256 = manifest.DigestOf([]byte(o.Text)).Hex()
+	o.TextSHA256 = digest.Of([]byte(o.Text)).Hex()
 	if v.Golden != "" {
 		b, err := os.ReadFile(r.Resolve(v.Golden))
 		if err != nil {
@@ -100,7 +100,7 @@ func (v *Verify) Run(ctx context.Context, r *Run) error {
 		Version, r.Weights.Name, r.Weights.Digest, r.Inputs.Digest, r.Checkpoint.Digest,
 		src.Hub, src.Repo, src.Revision, src.Access, r.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens,
 	}
-	r.Verdict, err = r.entry(ctx, "package", of, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Verdict, err = r.entry(ctx, "package", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		pkg, err := r.assembly(ctx, recipe)
 		if err != nil {
 			return "", err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
@@ -59,7 +60,7 @@ func BOM(ctx context.Context, dir string) ([]byte, error) {
 		return nil, err
 	}
 
-	whole := manifest.DigestOf(data)
+	whole := digest.Of(data)
 	c := bomComponent{
 		Type: "machine-learning-model", Ref: "package", Name: m.Name, Version: string(m.Digest),
 		Description: "Package for the LLM engine of MNN " + m.MinimumEngine + " or newer",
@@ -87,7 +88,7 @@ func BOM(ctx context.Context, dir string) ([]byte, error) {
 }
 
 // serial derives a UUID from a digest: version 8 of RFC 9562, with 122 free bits.
-func serial(d manifest.Digest) string {
+func serial(d digest.Digest) string {
 	h := []byte(d.Hex()[:32])
 	h[12] = '8'
 	h[16] = "89ab"[h[16]&3] // the two bits of the variant

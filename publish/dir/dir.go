@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -97,7 +98,7 @@ func (d Place) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 		had[manifest.FileName] = "another"
 	}
 	if was.signature != nil {
-		had[manifest.SignatureName] = manifest.DigestOf(was.signature).Hex()
+		had[manifest.SignatureName] = digest.Of(was.signature).Hex()
 	}
 	if was.old != nil && was.old.Digest == f.Sum {
 		m, _ := f.Find(manifest.FileName)

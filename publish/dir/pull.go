@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -23,7 +24,7 @@ import (
 // PullOptions configures Pull. The zero value of each field is useful.
 type PullOptions struct {
 	// Digest, if not empty, is the expected digest of the package; any other is tensor.ErrCorrupt.
-	Digest manifest.Digest
+	Digest digest.Digest
 	// Replace allows replacing another package of llmexport in the directory; nothing else is ever overwritten.
 	Replace bool
 	// Files is the number of concurrent transfers; 0 is 4.
@@ -45,9 +46,9 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 type Pulled struct {
 	Status place.Status `json:"status"`
 	// From is the reference including the pulled state; pulling it later gives the same bytes.
-	From   string          `json:"from"`
-	Dir    string          `json:"dir"`
-	Digest manifest.Digest `json:"digest"`
+	From   string        `json:"from"`
+	Dir    string        `json:"dir"`
+	Digest digest.Digest `json:"digest"`
 	// Signed reports whether the package in Dir has a signature, see [manifest.SignatureName]. It was not verified.
 	Signed bool `json:"signed"`
 	// Files and Bytes include manifest.json and the signature.

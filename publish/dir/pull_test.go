@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -149,7 +150,7 @@ func TestPull(t *testing.T) {
 		}
 	})
 	t.Run("another digest", func(t *testing.T) {
-		_, _, err := Pull(t.Context(), from, target, PullOptions{Digest: manifest.DigestOf(nil)})
+		_, _, err := Pull(t.Context(), from, target, PullOptions{Digest: digest.Of(nil)})
 		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), string(m.Digest)) {
 			t.Errorf("got %v", err)
 		}
@@ -258,7 +259,7 @@ func TestPullRefuses(t *testing.T) {
 			if changed == text {
 				panic(old + " is not in the manifest")
 			}
-			digest := manifest.DigestOf([]byte(changed))
+			digest := digest.Of([]byte(changed))
 			o.data = []byte(strings.Replace(changed, `"digest": ""`, `"digest": "`+string(digest)+`"`, 1))
 			for name, b := range o.files {
 				if name == old {

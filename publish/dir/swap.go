@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -45,7 +46,7 @@ func lockFile(target string) string {
 
 // begin locks the target, cleans up after killed runs, and compares the contents of the target with the package of a
 // digest and signature. Close must be called unless it returns an error.
-func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b workplace) (_ *staged, err error) {
+func (d Place) begin(ctx context.Context, target string, sum digest.Digest, signature []byte, b workplace) (_ *staged, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -203,7 +204,7 @@ type occupant struct {
 }
 
 // kept returns the signature that stays when the package of a digest, without a signature, is put there.
-func (o occupant) kept(sum manifest.Digest) []byte {
+func (o occupant) kept(sum digest.Digest) []byte {
 	if o.old == nil || o.old.Digest != sum {
 		return nil
 	}
@@ -222,7 +223,7 @@ func (o occupant) status() place.Status {
 }
 
 // inspect compares the contents of the target with the package of a digest and signature, which may be nil.
-func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, signature []byte) (occupant, error) {
+func (d Place) inspect(ctx context.Context, target string, sum digest.Digest, signature []byte) (occupant, error) {
 	info, err := os.Lstat(target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return occupant{}, nil

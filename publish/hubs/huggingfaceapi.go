@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -237,7 +237,7 @@ func (a *huggingFaceAPI) file(ctx context.Context, commit, name string, f repoFi
 	}
 	h := transfer.Blob{Size: int64(len(b))}.Hash()
 	h.Write(b)
-	if f.git != "" && hex.EncodeToString(h.Sum(nil)) != f.git || f.sha256 != "" && manifest.DigestOf(b).Hex() != f.sha256 {
+	if f.git != "" && hex.EncodeToString(h.Sum(nil)) != f.git || f.sha256 != "" && digest.Of(b).Hex() != f.sha256 {
 		return nil, fmt.Errorf("%s: the hub's response does not match its list of files: %w", name, tensor.ErrCorrupt)
 	}
 	return b, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -106,7 +107,7 @@ func (s *stagedHuggingFace) create(ctx context.Context) error {
 }
 
 // commitText returns the commit message.
-func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string, string) {
+func commitText(title string, m *manifest.Manifest, sum digest.Digest) (string, string) {
 	about := "Package " + m.Name + " " + string(sum) + "\n"
 	if m.Source.Repo != "" {
 		about += "Made from " + m.Source.Name() + "@" + m.Source.Revision + "\n"

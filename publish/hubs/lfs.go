@@ -3,8 +3,6 @@ package hubs
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -168,7 +167,7 @@ func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.
 	sums := make([]uint32, len(u.parts))
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		h := sha256.New()
+		h := digest.New()
 		for i := range sums {
 			crc := crc32.New(castagnoli)
 			n, err := io.Copy(io.MultiWriter(h, crc), transfer.Cancellable(gctx, section(i)))
@@ -180,7 +179,7 @@ func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.
 			}
 			sums[i] = crc.Sum32()
 		}
-		return c.Match(manifest.File{Size: c.Size, SHA256: hex.EncodeToString(h.Sum(nil))})
+		return c.Match(manifest.File{Size: c.Size, SHA256: h.Hex()})
 	})
 	next := atomic.Int64{}
 	for range min(uploadsAtOnce, len(u.parts)) {

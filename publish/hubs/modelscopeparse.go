@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -95,7 +96,7 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 			continue
 		}
 		sum := strings.ToLower(f.Sha256)
-		if f.Path == "" || f.Size < 0 || !sha256Hex.MatchString(sum) {
+		if f.Path == "" || f.Size < 0 || !digest.IsHex(sum) {
 			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q with an invalid size or digest: %w", f.Path, tensor.ErrCorrupt)
 		}
 		if _, twice := l.files[f.Path]; twice {

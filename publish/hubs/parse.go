@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -21,8 +22,7 @@ const (
 )
 
 var (
-	gitID     = regexp.MustCompile(`^[0-9a-f]{40}$`)
-	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	gitID = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
 // repoFile is a file of a repository.
@@ -82,7 +82,7 @@ func parseTree(b []byte, files map[string]repoFile) error {
 		ok := gitID.MatchString(e.OID)
 		if e.LFS != nil {
 			f = repoFile{size: e.LFS.Size, sha256: e.LFS.OID}
-			ok = sha256Hex.MatchString(e.LFS.OID)
+			ok = digest.IsHex(e.LFS.OID)
 		}
 		if !ok || f.size < 0 || e.Path == "" {
 			return fmt.Errorf("the hub lists %.200q with an invalid size or digest: %w", e.Path, tensor.ErrCorrupt)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -66,7 +67,7 @@ func FuzzHubAnswers(f *testing.F) {
 		if data, err := parseModelScope(200, b); err == nil {
 			if l, err := parseModelScopeFiles(data); err == nil {
 				for name, h := range l.files {
-					if name == "" || h.size < 0 || !sha256Hex.MatchString(h.sha256) {
+					if name == "" || h.size < 0 || !digest.IsHex(h.sha256) {
 						t.Fatalf("%q: %+v", name, h)
 					}
 				}

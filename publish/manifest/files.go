@@ -3,8 +3,6 @@ package manifest
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-)
 
-// hashChunk is the number of bytes that are read between two checks of the context.
-const hashChunk = 1 << 20
+	"github.com/llmexport/llmexport/internal/digest"
+)
 
 // maxExtra bounds the number of unlisted files that an error names.
 const maxExtra = 20
@@ -24,23 +21,8 @@ const maxExtra = 20
 // Hash reads r to its end and returns size and SHA-256 in a File without a name. With an io.TeeReader
 // it hashes a copy while the copy is made.
 func Hash(ctx context.Context, r io.Reader) (File, error) {
-	h := sha256.New()
-	buf := make([]byte, hashChunk)
-	var size int64
-	for {
-		if err := ctx.Err(); err != nil {
-			return File{}, err
-		}
-		n, err := r.Read(buf)
-		h.Write(buf[:n])
-		size += int64(n)
-		if err == io.EOF {
-			return File{Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
-		}
-		if err != nil {
-			return File{}, err
-		}
-	}
+	n, d, err := digest.Read(ctx, r)
+	return File{Size: n, SHA256: d.Hex()}, err
 }
 
 // HashFile describes a regular file, or the target of a symbolic link to one. The Name is the last

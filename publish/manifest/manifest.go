@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // FileName is the name of a manifest inside its package.
@@ -29,7 +31,7 @@ type Manifest struct {
 	Version int `json:"manifest"`
 	// Digest is the SHA-256 of the canonical bytes with this field empty. Parse checks it; Marshal computes it and
 	// ignores the value here.
-	Digest Digest `json:"digest"`
+	Digest digest.Digest `json:"digest"`
 	// Name of the package, one path element.
 	Name string `json:"name"`
 	// Tool is the program that wrote the package.

@@ -2,14 +2,13 @@ package manifest
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -35,8 +34,8 @@ func parse(data []byte) (*Manifest, error) {
 		return nil, corrupt("manifest of more than %d bytes", MaxSize)
 	}
 	var head struct {
-		Version *int   `json:"manifest"`
-		Digest  Digest `json:"digest"`
+		Version *int          `json:"manifest"`
+		Digest  digest.Digest `json:"digest"`
 	}
 	if err := jsondoc.Decode(data, &head); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
@@ -46,12 +45,12 @@ func parse(data []byte) (*Manifest, error) {
 	}
 	if *head.Version != Version {
 		// Every version has its digest in this place. If the digest is wrong, the number may have been changed.
-		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); DigestOf(open) != head.Digest {
+		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); digest.Of(open) != head.Digest {
 			return nil, corrupt("manifest has version %d, and its digest does not match", *head.Version)
 		}
 		return nil, fmt.Errorf("manifest version %d, this program reads %d: %w", *head.Version, Version, tensor.ErrUnsupported)
 	}
-	if _, err := ParseDigest(string(head.Digest)); err != nil {
+	if _, err := digest.Parse(string(head.Digest)); err != nil {
 		return nil, err
 	}
 
@@ -85,24 +84,24 @@ func (m *Manifest) Marshal() ([]byte, error) {
 }
 
 // Seal is like Marshal and also returns the digest.
-func (m *Manifest) Seal() ([]byte, Digest, error) { return m.seal(MaxSize) }
+func (m *Manifest) Seal() ([]byte, digest.Digest, error) { return m.seal(MaxSize) }
 
 // digestField precedes the digest. It occurs once: only members of the outermost object follow a line end and one space, and
 // strings contain no line ends.
 const digestField = "\n \"digest\": \""
 
 // seal writes a manifest of at most limit bytes.
-func (m *Manifest) seal(limit int) ([]byte, Digest, error) {
+func (m *Manifest) seal(limit int) ([]byte, digest.Digest, error) {
 	if err := m.validate(); err != nil {
 		return nil, "", err
 	}
 	c := *m
 	c.Digest = ""
-	open, err := canonical(&c, limit-len(digestPrefix)-hex.EncodedLen(sha256.Size))
+	open, err := canonical(&c, limit-digest.Size)
 	if err != nil {
 		return nil, "", fmt.Errorf("manifest: %w: %w", err, tensor.ErrCorrupt)
 	}
-	sum := DigestOf(open)
+	sum := digest.Of(open)
 	return bytes.Replace(open, []byte(digestField), []byte(digestField+sum), 1), sum, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -143,7 +144,7 @@ func (f File) validate() error {
 	if f.Size < 0 {
 		return corrupt("%s: size %d", f.Name, f.Size)
 	}
-	if !validHex(f.SHA256) {
+	if !digest.IsHex(f.SHA256) {
 		return corrupt("%s: sha256 %.80q is not 64 lower-case hex digits", f.Name, f.SHA256)
 	}
 	return nil
@@ -175,7 +176,7 @@ func (m *Manifest) validateTensors() error {
 		if end > size {
 			return corrupt("tensor %.80q ends at byte %d of %s, which has %d", t.Name, end, t.File, size)
 		}
-		if !validHex(t.SHA256) {
+		if !digest.IsHex(t.SHA256) {
 			return corrupt("tensor %.80q: sha256 %.80q is not 64 lower-case hex digits", t.Name, t.SHA256)
 		}
 	}

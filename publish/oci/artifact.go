@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
+	ocidigest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -70,7 +71,7 @@ type modelConfig struct {
 
 // newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the
 // same bytes.
-func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo) (*artifact, error) {
+func newArtifact(m *manifest.Manifest, sum digest.Digest, files []place.Cargo) (*artifact, error) {
 	a := &artifact{}
 	for _, f := range files {
 		a.layers = append(a.layers, layerOf(f))
@@ -91,7 +92,7 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo)
 		return nil, err
 	}
 	a.config = layer{place.Loaded("config of the artifact", config),
-		ocispec.Descriptor{MediaType: configType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
+		ocispec.Descriptor{MediaType: configType, Digest: ocidigest.FromBytes(config), Size: int64(len(config))}}
 
 	image := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType, Config: a.config.desc,
@@ -107,7 +108,7 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo)
 	if a.json, err = json.Marshal(image); err != nil {
 		return nil, err
 	}
-	a.desc = ocispec.Descriptor{MediaType: image.MediaType, ArtifactType: image.ArtifactType, Digest: digest.FromBytes(a.json), Size: int64(len(a.json))}
+	a.desc = ocispec.Descriptor{MediaType: image.MediaType, ArtifactType: image.ArtifactType, Digest: ocidigest.FromBytes(a.json), Size: int64(len(a.json))}
 	return a, nil
 }
 
@@ -123,7 +124,7 @@ func layerOf(f place.Cargo) layer {
 		kind = weightsType
 	}
 	return layer{f, ocispec.Descriptor{
-		MediaType: kind, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), Size: f.Size,
+		MediaType: kind, Digest: ocidigest.NewDigestFromEncoded(ocidigest.SHA256, f.SHA256), Size: f.Size,
 		Annotations: map[string]string{filePath: f.Name, ocispec.AnnotationTitle: f.Name},
 	}}
 }
@@ -152,7 +153,7 @@ func parseArtifact(b []byte) ([]layer, error) {
 			return nil, fmt.Errorf("the artifact has a layer %.200q: %w", name, err)
 		}
 		raw := strings.HasSuffix(d.MediaType, ".raw") || name == manifest.SignatureName && d.MediaType == signatureType
-		if !raw || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 || seen[name] {
+		if !raw || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != ocidigest.SHA256 || seen[name] {
 			return nil, fmt.Errorf("the artifact's layer %s is not one file with a SHA-256 digest: %w", name, tensor.ErrUnsupported)
 		}
 		seen[name] = true

@@ -3,8 +3,6 @@ package oci
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/place"
@@ -37,7 +36,7 @@ func (r *repository) upload(ctx context.Context, l layer) error {
 		return err
 	}
 	defer src.Close()
-	u := &upload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: chunkSize}
+	u := &upload{repo: r, layer: l, src: src, sum: digest.New(), chunk: chunkSize}
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
 	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		was := u.at
@@ -56,10 +55,7 @@ type upload struct {
 	chunk    int64
 
 	hashed int64 // bytes covered by sum
-	sum    interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
+	sum    digest.Hash
 }
 
 // run continues the session, or begins one.
@@ -97,7 +93,7 @@ func (u *upload) run(ctx context.Context, touch func(int)) error {
 	if err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(u.sum.Sum(nil)); got != u.layer.desc.Digest.Encoded() {
+	if got := u.sum.Hex(); got != u.layer.desc.Digest.Encoded() {
 		return fmt.Errorf("has sha256 %s, the manifest lists %s: %w", got, u.layer.desc.Digest.Encoded(), tensor.ErrCorrupt)
 	}
 	last := *u.location

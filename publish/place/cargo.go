@@ -2,16 +2,14 @@ package place
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"slices"
 	"sync/atomic"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -31,7 +29,7 @@ func (c Cargo) InMemory() bool { return c.root == nil }
 
 // Loaded returns cargo for data.
 func Loaded(name string, data []byte) Cargo {
-	return Cargo{File: manifest.File{Name: name, Size: int64(len(data)), SHA256: manifest.DigestOf(data).Hex()}, data: data}
+	return Cargo{File: manifest.File{Name: name, Size: int64(len(data)), SHA256: digest.Of(data).Hex()}, data: data}
 }
 
 // Freight is the files of a package to send: those that the manifest lists, its signature if it has one, and
@@ -39,7 +37,7 @@ func Loaded(name string, data []byte) Cargo {
 type Freight struct {
 	*os.Root
 	Files []Cargo
-	Sum   manifest.Digest // digest of the manifest
+	Sum   digest.Digest // digest of the manifest
 }
 
 // FreightOf reads the signature of a package and opens its directory. The other files are read when they are sent.
@@ -129,14 +127,14 @@ func (c Cargo) ReadAll() ([]byte, error) {
 type Proof struct {
 	want manifest.File
 	r    io.Reader
-	h    hash.Hash
+	h    digest.Hash
 	n    int64
 	bad  atomic.Pointer[error] // the error of Read: not every transport returns the errors of a body
 }
 
 // NewProof returns a Proof for r, which must have the content that want describes.
 func NewProof(want manifest.File, r io.ReaderAt) *Proof {
-	return &Proof{want: want, r: io.NewSectionReader(r, 0, want.Size), h: sha256.New()}
+	return &Proof{want: want, r: io.NewSectionReader(r, 0, want.Size), h: digest.New()}
 }
 
 func (p *Proof) Read(b []byte) (int, error) {
@@ -144,7 +142,7 @@ func (p *Proof) Read(b []byte) (int, error) {
 	p.h.Write(b[:n])
 	p.n += int64(n)
 	if p.n == p.want.Size || err != nil {
-		got := manifest.File{Size: p.n, SHA256: hex.EncodeToString(p.h.Sum(nil))}
+		got := manifest.File{Size: p.n, SHA256: p.h.Hex()}
 		bad := p.want.Match(got)
 		if err != nil && err != io.EOF {
 			bad = err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -110,7 +111,7 @@ type Receipt struct {
 	// URL is the page of the package for a browser; may be empty.
 	URL string `json:"url,omitempty"`
 	// Digest is that of the manifest.
-	Digest manifest.Digest `json:"digest"`
+	Digest digest.Digest `json:"digest"`
 	// Files and Bytes include manifest.json and its signature.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -52,8 +53,8 @@ func parseReport(data []byte) ([]text, error) {
 	}
 	var texts []text
 	for _, d := range report.Calibration.Domains {
-		if _, err := manifest.ParseDigest("sha256:" + d.SHA256); err != nil {
-			return nil, fmt.Errorf("%s: calibration text %.80q: %w", reportName, d.Name, err)
+		if !digest.IsHex(d.SHA256) {
+			return nil, fmt.Errorf("%s: calibration text %.80q has digest %.80q: %w", reportName, d.Name, d.SHA256, tensor.ErrCorrupt)
 		}
 		texts = append(texts, text{d.Name, d.SHA256})
 	}
@@ -139,7 +140,7 @@ func pinned(recipe json.RawMessage) []text {
 		case map[string]any:
 			file, _ := v["path"].(string)
 			sum, _ := v["sha256"].(string)
-			if _, err := manifest.ParseDigest("sha256:" + sum); err == nil && file != "" {
+			if digest.IsHex(sum) && file != "" {
 				list = append(list, text{path.Base(strings.ReplaceAll(file, `\`, "/")), sum})
 			}
 			for _, e := range v {

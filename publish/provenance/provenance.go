@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -128,7 +129,7 @@ func Subjects(m *manifest.Manifest) ([]Descriptor, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []Descriptor{{Name: manifest.FileName, Digest: sha256(manifest.DigestOf(data).Hex())}}
+	list := []Descriptor{{Name: manifest.FileName, Digest: sha256(digest.Of(data).Hex())}}
 	for _, f := range m.Files {
 		list = append(list, Descriptor{Name: f.Name, Digest: sha256(f.SHA256)})
 	}

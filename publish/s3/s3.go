@@ -20,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/about"
@@ -419,7 +420,7 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 
 // put writes a small object; only makes it conditional unless nil.
 func (b *store) put(ctx context.Context, name string, text []byte, only func(o *minio.PutObjectOptions)) error {
-	sum := manifest.DigestOf(text).Hex()
+	sum := digest.Of(text).Hex()
 	o := minio.PutObjectOptions{ContentType: contentType(name), UserMetadata: map[string]string{sumKey: sum}, DisableContentSha256: true}
 	if only != nil {
 		only(&o)
@@ -467,7 +468,7 @@ func (s Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 
 // uploads is the content of the marker.
 type uploads struct {
-	Package manifest.Digest   `json:"package"`
+	Package digest.Digest     `json:"package"`
 	Uploads map[string]upload `json:"uploads"` // by file name
 }
 

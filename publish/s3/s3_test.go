@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/minio/minio-go/v7"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -219,7 +220,7 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.PutObject(t.Context(), b.bucket, "other/holiday.jpg", strings.NewReader("x"), 1, "", manifest.DigestOf([]byte("x")).Hex(),
+		if _, err := b.PutObject(t.Context(), b.bucket, "other/holiday.jpg", strings.NewReader("x"), 1, "", digest.Of([]byte("x")).Hex(),
 			minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 			t.Fatal(err)
 		}

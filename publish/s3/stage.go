@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/md5"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -22,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -209,7 +209,7 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 	}
 	defer content.Close()
 	src := io.NewSectionReader(content, 0, f.Size)
-	whole := sha256.New()
+	whole := digest.New()
 	parts := make([]minio.CompletePart, (f.Size+u.Part-1)/u.Part)
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range parts {
@@ -245,7 +245,7 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	if got := hex.EncodeToString(whole.Sum(nil)); got != f.SHA256 {
+	if got := whole.Hex(); got != f.SHA256 {
 		return nil, fmt.Errorf("has sha256 %s, the manifest lists %s: %w", got, f.SHA256, tensor.ErrCorrupt)
 	}
 	return parts, nil
@@ -253,7 +253,7 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 
 // send uploads one part; the store checks its SHA-256.
 func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (part minio.ObjectPart, err error) {
-	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // sign it as a whole, not in chunks
+	o := minio.PutObjectPartOptions{Sha256Hex: digest.Of(b).Hex(), DisableContentSha256: true} // sign it as a whole, not in chunks
 	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func(int)) (err error) {
 		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
 		return err

@@ -2,7 +2,7 @@ package bench
 
 import (
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // Report is the result of Run.
@@ -41,7 +41,7 @@ type Machine struct {
 type Facts struct {
 	Dir string `json:"dir"`
 	// Digest of its manifest; absent for a package of another tool.
-	Digest manifest.Digest `json:"digest,omitempty"`
+	Digest digest.Digest `json:"digest,omitempty"`
 	// Bytes of all files.
 	Bytes int64 `json:"bytes"`
 	Cost

@@ -3,8 +3,6 @@
 package tokenizerstest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"io/fs"
 	"os"
@@ -12,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/tokenizer/repository"
 )
 
@@ -57,7 +56,7 @@ func TestVocabularies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := sha256.New()
+			h := digest.New()
 			for _, text := range golden.Texts {
 				var line []byte
 				for i, id := range tok.Encode(text, false) {
@@ -68,7 +67,7 @@ func TestVocabularies(t *testing.T) {
 				}
 				h.Write(append(line, '\n'))
 			}
-			if got := hex.EncodeToString(h.Sum(nil)); got != want[e.Name()] {
+			if got := h.Hex(); got != want[e.Name()] {
 				t.Errorf("other ids than the library's: %s", got)
 			}
 		})

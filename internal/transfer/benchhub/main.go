@@ -12,8 +12,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
@@ -195,10 +194,10 @@ func write(ctx context.Context, path string, size int64) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	h := sha256.New()
+	h := digest.New()
 	r := io.LimitReader(transfer.Cancellable(ctx, rand.NewChaCha8([32]byte{})), size)
 	if _, err := io.CopyBuffer(io.MultiWriter(f, h), r, make([]byte, 1<<20)); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), f.Close()
+	return h.Hex(), f.Close()
 }

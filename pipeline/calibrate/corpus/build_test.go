@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
@@ -172,7 +172,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	sum := manifest.DigestOf([]byte("some text")).Hex()
+	sum := digest.Of([]byte("some text")).Hex()
 	other := strings.Repeat("0", 64)
 	files := map[string]string{
 		"a.txt": "some text", "b.txt": "some text", "empty.txt": "", "blank.txt": " \n", "bad.txt": "a\xff", "x.csv": "a",
@@ -323,7 +323,7 @@ func TestGoldens(t *testing.T) {
 	for name, tc := range map[string]struct {
 		list           []Data
 		tokens, window int
-		digest         manifest.Digest
+		digest         digest.Digest
 	}{
 		"text":    {[]Data{{Path: "prose.txt"}}, 256, 64, "sha256:95ffccadf7d709a70d03176ceb994d5e9a8c221d3ae19d1937771f7f1b01a110"},
 		"parquet": {[]Data{{Path: "snappy.parquet"}}, 320, 32, "sha256:c98149eaedd905c20349eb61c04ea5fe446408ceb1a6bb0e421f11026a64725b"},

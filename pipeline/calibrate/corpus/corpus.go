@@ -1,11 +1,9 @@
 package corpus
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // Corpus is calibration data as a model sees it.
@@ -44,8 +42,8 @@ func (c *Corpus) AddSamples(windows [][]int32, weight float64) {
 }
 
 // Digest is the SHA-256 of the windows, in order: of each the number of its ids and the ids, as little-endian uint32.
-func (c *Corpus) Digest() manifest.Digest {
-	h := sha256.New()
+func (c *Corpus) Digest() digest.Digest {
+	h := digest.New()
 	var b []byte
 	for _, w := range c.Windows {
 		b = binary.LittleEndian.AppendUint32(b[:0], uint32(len(w)))
@@ -54,5 +52,5 @@ func (c *Corpus) Digest() manifest.Digest {
 		}
 		h.Write(b)
 	}
-	return manifest.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+	return h.Digest()
 }

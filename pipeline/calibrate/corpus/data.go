@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // Data names one file of calibration data, a domain of its own.
@@ -109,7 +109,7 @@ func (d Data) Validate() error {
 	case f.name == "text" && d.Column != "":
 		err = fmt.Errorf("a text has no columns")
 	case d.SHA256 != "":
-		if _, e := manifest.ParseDigest("sha256:" + d.SHA256); e != nil {
+		if !digest.IsHex(d.SHA256) {
 			err = fmt.Errorf("sha256 %.80q is not 64 lower-case hex digits", d.SHA256)
 		}
 	}

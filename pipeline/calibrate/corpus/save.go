@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -20,8 +21,8 @@ const maxSaved = 256 << 20
 
 // saved is a Corpus in a file: canonical JSON as manifest.Canonical writes it, a window on each line.
 type saved struct {
-	Version int             `json:"corpus"`
-	Digest  manifest.Digest `json:"digest"`
+	Version int           `json:"corpus"`
+	Digest  digest.Digest `json:"digest"`
 	*Corpus
 }
 
@@ -91,7 +92,7 @@ func (c *Corpus) validate() error {
 	}
 	left := len(c.Windows)
 	for _, d := range c.Domains {
-		_, err := manifest.ParseDigest("sha256:" + d.SHA256)
+		_, err := digest.Parse("sha256:" + d.SHA256)
 		switch {
 		case err != nil:
 			return fmt.Errorf("corpus: %w", err)
