@@ -72,6 +72,10 @@ func (t *tool) bench(c *cli.Context) error {
 	default:
 		return usagef("--mode must be int8 or float, not %q", c.String("mode"))
 	}
+	m, err := readManifest(args[0])
+	if err != nil {
+		return err
+	}
 	r, err := bench.Run(c.Context, args[0], o)
 	t.progress.stop()
 	if bad := (*bench.OptionError)(nil); errors.As(err, &bad) {
@@ -79,6 +83,9 @@ func (t *tool) bench(c *cli.Context) error {
 	}
 	if err != nil {
 		return explained(c.Context, args[0], err)
+	}
+	if m != nil {
+		r.Package.Digest = m.Digest
 	}
 	if c.Bool("json") {
 		return t.printJSON(struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/hub"
-	"github.com/llmexport/llmexport/internal/watch"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/watch"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 

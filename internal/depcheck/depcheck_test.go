@@ -58,7 +58,7 @@ var levels = []struct {
 	{4, []string{"pipeline/source"}},
 	{4, []string{"pipeline/assemble"}},
 	{5, []string{"pipeline/stage"}},
-	{5, []string{"internal/watch"}},
+	{5, []string{"pipeline/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},
 	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
 		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/internal/watch"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/watch"
 	"github.com/llmexport/llmexport/recipes"
 )
 

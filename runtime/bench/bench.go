@@ -6,9 +6,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	goruntime "runtime"
@@ -16,7 +14,6 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/backends/cpu"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -135,13 +132,6 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 // describe returns the facts that do not open the package, so that the first load is not affected by the cache.
 func describe(dir string) (Facts, error) {
 	f := Facts{Dir: dir}
-	m, err := manifest.Open(dir)
-	switch {
-	case err == nil:
-		f.Digest = m.Digest
-	case !errors.Is(err, fs.ErrNotExist):
-		return f, err
-	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return f, err
