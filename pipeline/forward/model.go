@@ -19,8 +19,8 @@
 // This package is one side of every verification; the other side is the packaged graph. So it must not share code with
 // what lowers, plans, packs and executes graphs. Common to both sides are the description, which recorded logits of
 // transformers are compared with for every family, and the functions of runtime/kernel that have tests of their own
-// against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and scales of
-// vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers,
+// against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and
+// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers,
 // the order of a layer, attention, routing and recurrences are written here a second time.
 package forward
 
