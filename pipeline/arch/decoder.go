@@ -1,7 +1,7 @@
 // Package arch describes the computation of a checkpoint. A family reads config.json and describes the text model as
 // a [Decoder]: dimensions, norms, rotary tables, and for every weight of the computation the checkpoint
 // tensor that fills it. The description is independent of graphs and packages: pipeline/lower turns it into
-// the graph of an engine, verify/reference computes it directly.
+// the graph of an engine, pipeline/forward computes it directly.
 //
 // Call [Describe] first. It rejects, with tensor.ErrUnsupported, whatever it does not know: model types, config keys that
 // are on no list, values that change the computation, tensors that fill no slot, and slots that no tensor fills. Then

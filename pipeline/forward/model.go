@@ -20,8 +20,8 @@
 // what lowers, plans, packs and executes graphs. Common to both sides are the description, which recorded logits of
 // transformers are compared with for every family, and the functions of runtime/kernel that have tests of their own
 // against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and
-// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers,
-// the order of a layer, attention, routing and recurrences are written here a second time.
+// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored
+// numbers, the order of a layer, attention, routing and recurrences are written here a second time.
 package forward
 
 import (
