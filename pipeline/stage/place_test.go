@@ -315,7 +315,11 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(run.BySection(), run2.BySection()); diff != "" {
+	text2, err := recipes.EffectiveJSON(again, run2.BySection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(text), string(text2)); diff != "" {
 		t.Errorf("defaults (-first +again):\n%s", diff)
 	}
 }

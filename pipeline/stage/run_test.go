@@ -135,7 +135,7 @@ func TestChangedOptions(t *testing.T) {
 	w.must(t, "verify.enabled=false")
 	run, log := newRun(t, w)
 	run.Verify.Enabled, run.Quantize.Bits = false, 8
-	if err := execute(t, run, log, ""); err == nil || !strings.Contains(err.Error(), "holds another package") {
+	if err := execute(t, run, log, ""); err == nil || !strings.Contains(err.Error(), "contains another package") {
 		t.Fatalf("another package is replaced: %v", err)
 	}
 	run.Publish = run.Publish.Targets(run)

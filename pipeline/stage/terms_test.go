@@ -69,9 +69,9 @@ func TestTermsBeforeWeights(t *testing.T) {
 		why         string
 	}{
 		{"open", "{}", func(*testing.T, work, *fakehub.Hub) {}, "", ""},
-		{"gated", "{}", func(_ *testing.T, _ work, h *fakehub.Hub) { h.Repo("org/tiny").SetGated("manual") }, manifest.Gated, "terms must be accepted"},
+		{"gated", "{}", func(_ *testing.T, _ work, h *fakehub.Hub) { h.Repo("org/tiny").SetGated("manual") }, manifest.Gated, "must accept its terms"},
 		{"private", "{}", func(_ *testing.T, _ work, h *fakehub.Hub) { h.Repo("org/tiny").SetPrivate(true) }, manifest.Private, "is private"},
-		{"ModelScope", "{source: modelscope}", func(t *testing.T, _ work, _ *fakehub.Hub) { onModelScope(t) }, manifest.Unknown, "ModelScope does not say"},
+		{"ModelScope", "{source: modelscope}", func(t *testing.T, _ work, _ *fakehub.Hub) { onModelScope(t) }, manifest.Unknown, "ModelScope does not report"},
 		{"offline, from the cache of another program", "{}", func(t *testing.T, w work, _ *fakehub.Hub) {
 			w.must(t, "publish=[{dir: dist/small}]")
 			if err := os.RemoveAll(filepath.Join(w.dir, "hub", "models--org--tiny", ".llmexport")); err != nil {
