@@ -46,11 +46,11 @@ func Of(data []byte) Digest {
 	return h.Digest()
 }
 
-// Hash computes the digest of what is written to it.
-type Hash struct{ hash.Hash }
+// Hash computes the digest of what is written to it. Its state can be cloned.
+type Hash struct{ hash.Cloner }
 
 // New starts a digest.
-func New() Hash { return Hash{sha256.New()} }
+func New() Hash { return Hash{sha256.New().(hash.Cloner)} }
 
 // Hex is the SHA-256 of what was written so far, as 64 hexadecimal digits.
 func (h Hash) Hex() string { return hex.EncodeToString(h.Sum(nil)) }
