@@ -1,3 +1,4 @@
+// Package backends holds the profiles of the engine's backends on real devices; the packages below it run graphs.
 package backends
 
 import (

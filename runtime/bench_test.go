@@ -7,9 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -30,7 +30,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 	p := openPackage(b, dir)
 	window := p.Tokenizer.Encode(verify.BuiltIn)[:256]
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 		b.Run(mode.String()+"/prefill", func(b *testing.B) {
 			s := session(b, p, mode)
 			for b.Loop() {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -69,7 +69,7 @@ func TestForeignPackages(t *testing.T) {
 	}
 	for _, f := range foreign {
 		t.Run(f.name, func(t *testing.T) {
-			s := session(t, openPackage(t, foreignDir(f.name)), backends.Float)
+			s := session(t, openPackage(t, foreignDir(f.name)), backend.Float)
 			kl := 0.0
 			for i, w := range windows {
 				if err := s.Advance(t.Context(), [][]int32{w}); err != nil {
@@ -117,7 +117,7 @@ func TestForms(t *testing.T) {
 	}
 	var want [][]float32
 	for _, name := range []string{"q4-classic", "q4-c4"} {
-		s := session(t, openPackage(t, foreignDir(name)), backends.Float)
+		s := session(t, openPackage(t, foreignDir(name)), backend.Float)
 		all, err := s.Forward(t.Context(), ids)
 		if err != nil {
 			t.Fatal(err)

@@ -6,14 +6,14 @@ import (
 	goruntime "runtime"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // TestDecodeAllocates: a token of a conversation that goes on costs no allocation, in either mode.
 func TestDecodeAllocates(t *testing.T) {
 	p := openPackage(t, small(t))
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 		s := session(t, p, mode)
 		if _, err := s.Prefill(t.Context(), []int32{1, 2, 3, 4, 5}); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		s := session(t, p, backends.Int8)
+		s := session(t, p, backend.Int8)
 		if _, err := s.Prefill(t.Context(), []int32{1, 2, 3}); err != nil {
 			t.Fatal(err)
 		}

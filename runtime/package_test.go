@@ -12,9 +12,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
@@ -57,9 +58,9 @@ func openPackage(t testing.TB, dir string) *runtime.Package {
 	return p
 }
 
-func session(t testing.TB, p *runtime.Package, mode backends.Mode) *runtime.Session {
+func session(t testing.TB, p *runtime.Package, mode backend.Mode) *runtime.Session {
 	t.Helper()
-	s, err := runtime.NewSession(p, runtime.Options{Mode: mode, Threads: 2, CacheBytes: 1 << 28})
+	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: mode, Threads: 2, CacheBytes: 1 << 28})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +108,8 @@ func attempt(dir string) error {
 		return err
 	}
 	defer p.Close()
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
-		s, err := runtime.NewSession(p, runtime.Options{Mode: mode, Threads: 1})
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
+		s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: mode, Threads: 1})
 		if err != nil {
 			return err
 		}
@@ -259,7 +260,7 @@ func TestEmbedRange(t *testing.T) {
 			t.Errorf("token %d: %v", id, err)
 		}
 	}
-	s := session(t, p, backends.Float)
+	s := session(t, p, backend.Float)
 	if _, err := s.Prefill(t.Context(), nil); err == nil {
 		t.Error("Prefill of nothing")
 	}
@@ -281,7 +282,7 @@ func TestForward(t *testing.T) {
 	for i := range window {
 		window[i] = int32(i * 37 % 320)
 	}
-	s := session(t, p, backends.Float)
+	s := session(t, p, backend.Float)
 	want, err := s.Forward(t.Context(), window)
 	if err != nil {
 		t.Fatal(err)
@@ -323,10 +324,10 @@ func TestForward(t *testing.T) {
 // run alone and at once.
 func TestAdvance(t *testing.T) {
 	p := openPackage(t, small(t))
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 		for _, option := range []int{0, 2} {
 			for _, length := range []int{1, 5, 16, 40} {
-				s, err := runtime.NewSession(p, runtime.Options{Mode: mode, DynamicOption: option})
+				s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: mode, DynamicOption: option})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -368,14 +369,14 @@ func TestAdvance(t *testing.T) {
 // Results do not depend on threads, and sessions of one package do not on each other.
 func TestSessionsAreIndependent(t *testing.T) {
 	p := openPackage(t, small(t))
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 		want, err := session(t, p, mode).Forward(t.Context(), []int32{5, 6, 7, 8, 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
 		for threads := 1; threads <= 4; threads++ {
-			s, err := runtime.NewSession(p, runtime.Options{Mode: mode, Threads: threads})
+			s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: mode, Threads: threads})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -394,7 +395,7 @@ func TestSessionsAreIndependent(t *testing.T) {
 func TestHooks(t *testing.T) {
 	p := openPackage(t, small(t))
 	seen := 0
-	s := session(t, p, backends.Float)
+	s := session(t, p, backend.Float)
 	s.Observe = func(op *mnn.Op, _ int, shape []int, v []float32) {
 		if strings.HasSuffix(op.Name, "/mlp/residual") {
 			seen++
@@ -410,14 +411,14 @@ func TestHooks(t *testing.T) {
 	if seen != p.Config.LayerNums {
 		t.Errorf("saw %d layers of %d", seen, p.Config.LayerNums)
 	}
-	kept, err := runtime.NewSession(p, runtime.Options{Threads: 1, Replace: func(*mnn.Op) ([]float32, []float32, error) { return nil, nil, nil }})
+	kept, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Threads: 1, Replace: func(*mnn.Op) ([]float32, []float32, error) { return nil, nil, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := kept.Forward(t.Context(), []int32{1, 2, 3}); err != nil || !slices.Equal(got, want) {
 		t.Errorf("Replace by nothing changes logits, %v", err)
 	}
-	other, err := runtime.NewSession(p, runtime.Options{Embed: func(ids []int32) ([]float32, error) { return p.Embed([]int32{7, 7, 7}) }})
+	other, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Embed: func(ids []int32) ([]float32, error) { return p.Embed([]int32{7, 7, 7}) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +451,7 @@ func TestGenerate(t *testing.T) {
 	prompt := []int32{10, 20, 30}
 	generate := func(dir string, o runtime.GenerateOptions) (out []int32) {
 		t.Helper()
-		s := session(t, openPackage(t, dir), backends.Float)
+		s := session(t, openPackage(t, dir), backend.Float)
 		if err := s.Generate(t.Context(), prompt, o, func(id int32) bool { out = append(out, id); return true }); err != nil {
 			t.Fatal(err)
 		}
@@ -461,7 +462,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatalf("12 tokens wanted: %v", free)
 	}
 	// Greedy is what single steps give.
-	s := session(t, openPackage(t, small(t)), backends.Float)
+	s := session(t, openPackage(t, small(t)), backend.Float)
 	logits, err := s.Prefill(t.Context(), prompt)
 	for _, want := range free {
 		if err != nil {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // A second part is opened under its own name and runs on its own weights.
@@ -38,7 +38,7 @@ func TestParts(t *testing.T) {
 			pkg *runtime.Package
 			to  *[]float32
 		}{{p, &text}, {&second, &draft}} {
-			l, err := session(t, x.pkg, backends.Float).Forward(t.Context(), []int32{1, 2, 3})
+			l, err := session(t, x.pkg, backend.Float).Forward(t.Context(), []int32{1, 2, 3})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,20 +5,17 @@ import (
 	"fmt"
 	goruntime "runtime"
 
-	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Options of a session.
 type Options struct {
-	// Backend executes the graph; nil means backends/cpu.
-	Backend backends.Backend
-	Mode    backends.Mode
+	Mode backend.Mode
 	// DynamicOption is the engine's key of that name, used in int8 mode.
 	DynamicOption int
-	// RepackLowBits emulates engines before 3.6.0 in int8 mode; see backends.Options.
+	// RepackLowBits emulates engines before 3.6.0 in int8 mode; see backend.Options.
 	RepackLowBits bool
 	// Threads that compute; 0 means all processors. Results do not depend on it.
 	Threads int
@@ -26,7 +23,7 @@ type Options struct {
 	CacheBytes int64
 	// ExpertBytes, if not 0, bounds the weights of experts, in any form, that the backend may keep.
 	ExpertBytes int64
-	// Replace replaces the packaged weights of an op; see backends.Options.
+	// Replace replaces the packaged weights of an op; see backend.Options.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 	// Embed replaces the embedding lookup.
 	Embed func(tokens []int32) ([]float32, error)
@@ -35,36 +32,32 @@ type Options struct {
 // Session is one conversation with a model. It is not safe for concurrent use.
 type Session struct {
 	pkg *Package
-	exe backends.Executable
+	exe backend.Executable
 	// states hold the conversation, or one state for each window that Advance runs.
-	states []backends.State
+	states []backend.State
 	embed  func(tokens []int32) ([]float32, error)
 	x      []float32 // embeddings of a call
 	token  [1]int32
-	// Observe, if set, receives intermediate values of every call; see backends.Call.
+	// Observe, if set, receives intermediate values of every call; see backend.Call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
-	// Peaks, if set, receives the largest magnitudes of every call; see backends.Call.
+	// Peaks, if set, receives the largest magnitudes of every call; see backend.Call.
 	Peaks func(op *mnn.Op, peak float32)
 }
 
-// NewSession compiles the graph of the text model.
-func NewSession(p *Package, o Options) (*Session, error) {
-	b := o.Backend
-	if b == nil {
-		b = cpu.Backend{}
-	}
+// NewSession compiles the graph of the text model for a backend, such as that of backends/cpu.
+func NewSession(p *Package, b backend.Backend, o Options) (*Session, error) {
 	threads := o.Threads
 	if threads <= 0 {
 		threads = goruntime.GOMAXPROCS(0)
 	}
-	exe, err := b.Compile(p.Text().Graph, p.Text().weights, backends.Options{
+	exe, err := b.Compile(p.Text().Graph, p.Text().weights, backend.Options{
 		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
 		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Session{pkg: p, exe: exe, states: []backends.State{exe.NewState()}, embed: o.Embed}, nil
+	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed}, nil
 }
 
 // Len returns the number of tokens in the conversation so far.
@@ -85,24 +78,24 @@ func (s *Session) keep(n int) {
 // Prefill appends tokens and returns the logits [vocabulary] after the last one. The slices returned by all methods are valid
 // until the next call.
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
-	return s.run(ctx, tokens, backends.Call{})
+	return s.run(ctx, tokens, backend.Call{})
 }
 
 // Decode appends one token and returns the logits [vocabulary] after it. It allocates only when the KV cache has to grow.
 func (s *Session) Decode(ctx context.Context, token int32) ([]float32, error) {
 	s.token[0] = token
-	return s.run(ctx, s.token[:], backends.Call{})
+	return s.run(ctx, s.token[:], backend.Call{})
 }
 
 // Forward appends tokens and returns the logits of every position, [len(tokens), vocabulary].
 func (s *Session) Forward(ctx context.Context, tokens []int32) ([]float32, error) {
-	return s.run(ctx, tokens, backends.Call{All: true})
+	return s.run(ctx, tokens, backend.Call{All: true})
 }
 
 // ForwardAt is Forward in a new conversation whose first token has the given position.
 func (s *Session) ForwardAt(ctx context.Context, tokens []int32, position int) ([]float32, error) {
 	s.Reset()
-	return s.run(ctx, tokens, backends.Call{All: true, Offset: position})
+	return s.run(ctx, tokens, backend.Call{All: true, Offset: position})
 }
 
 // Advance feeds windows of equal length to new conversations, one each; Logits then returns the logits of any position.
@@ -119,7 +112,7 @@ func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 			return fmt.Errorf("windows of %d and %d tokens", len(windows[0]), len(w))
 		}
 	}
-	_, err := s.run(ctx, all, backends.Call{Defer: true})
+	_, err := s.run(ctx, all, backend.Call{Defer: true})
 	return err
 }
 
@@ -138,7 +131,7 @@ func (s *Session) Logits(ctx context.Context, from, to int) ([]float32, error) {
 // TokenBytes returns roughly the memory that Advance takes for each token, in addition to keys and values.
 func (s *Session) TokenBytes() int64 { return s.exe.TokenBytes() }
 
-func (s *Session) run(ctx context.Context, tokens []int32, c backends.Call) (l []float32, err error) {
+func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []float32, err error) {
 	if len(tokens) == 0 {
 		return nil, fmt.Errorf("no tokens")
 	}

@@ -3,8 +3,9 @@ package verify_test
 import (
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/verify"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -31,8 +32,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	run("reference", func(b *testing.B) error {
 		return s.Source.Reference.Score(b.Context(), windows, func(reference.Tile) error { return nil })
 	})
-	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
-		sess, err := runtime.NewSession(s.Package, runtime.Options{Mode: mode, CacheBytes: 1 << 28})
+	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
+		sess, err := runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{Mode: mode, CacheBytes: 1 << 28})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,8 +1,8 @@
 package verify
 
 import (
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -17,10 +17,10 @@ type candidate struct {
 func newCandidate(s *Subject, decodeFrom int) (*candidate, error) {
 	c := &candidate{Evaluation: &Evaluation{}, last: last{from: decodeFrom}}
 	var err error
-	if c.float, err = s.session(backends.Float); err != nil {
+	if c.float, err = s.session(backend.Float); err != nil {
 		return nil, err
 	}
-	if c.int8, err = s.session(backends.Int8); err != nil {
+	if c.int8, err = s.session(backend.Int8); err != nil {
 		return nil, err
 	}
 	c.float.Peaks = func(op *mnn.Op, peak float32) { c.activation(op.Name, peak) }

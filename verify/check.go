@@ -15,11 +15,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/verify/reference"
@@ -77,7 +77,7 @@ type Subject struct {
 	eval     *Evaluation
 	encoded  encoded
 	parts    *parts
-	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
+	sessions map[backend.Mode]*runtime.Session // shared by all checks, one after another
 }
 
 // Finding is the verdict of a check.

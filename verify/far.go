@@ -6,10 +6,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -231,8 +232,8 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 	if p == nil {
 		return f.and(reason), nil
 	}
-	sess, err := runtime.NewSession(p.pkg, runtime.Options{
-		Mode: backends.Float, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
+	sess, err := runtime.NewSession(p.pkg, cpu.Backend{}, runtime.Options{
+		Mode: backend.Float, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
 	})
 	if err != nil {
 		return Finding{}, err

@@ -8,9 +8,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -101,7 +101,7 @@ func Record(ctx context.Context, s *Subject, provenance string) ([]Golden, error
 }
 
 func greedy(ctx context.Context, s *Subject, prompt []int32, n int) (out []int32, top []manifest.Logit, err error) {
-	sess, err := s.session(backends.Float)
+	sess, err := s.session(backend.Float)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,8 +6,9 @@ import (
 	"math"
 	"strings"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -84,8 +85,8 @@ func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) 
 		return nil, err
 	}
 	hidden := s.Source.Decoder.Hidden
-	return runtime.NewSession(pkg, runtime.Options{
-		Mode: backends.Float, Threads: s.Options.Threads,
+	return runtime.NewSession(pkg, cpu.Backend{}, runtime.Options{
+		Mode: backend.Float, Threads: s.Options.Threads,
 		Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
 			list, ok := names[op.Name]
 			if n, inline := op.Param.(*mnn.LayerNorm); inline && !ok && n.External == nil {

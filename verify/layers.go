@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -57,7 +57,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	w := windows[0][:min(graphTokens, len(windows[0]))]
-	sess, err := s.session(backends.Float)
+	sess, err := s.session(backend.Float)
 	if err != nil {
 		return Finding{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // positions: rotary attention depends on distances only, so the same tokens give the same logits wherever they
@@ -43,7 +43,7 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if last < 2*len(w) {
 		return skip("the package states no maximum position that leaves room for samples")
 	}
-	sess, err := s.session(backends.Float)
+	sess, err := s.session(backend.Float)
 	if err != nil {
 		return Finding{}, err
 	}

@@ -1,23 +1,24 @@
 package verify
 
 import (
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // session is the package ready to run, with nothing before it and nobody observing. There is one for each mode,
 // because it keeps weights in the form in which they are multiplied.
-func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
+func (s *Subject) session(mode backend.Mode) (*runtime.Session, error) {
 	sess := s.sessions[mode]
 	if sess == nil {
 		var err error
-		if sess, err = runtime.NewSession(s.Package, runtime.Options{
+		if sess, err = runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{
 			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
 		}); err != nil {
 			return nil, err
 		}
 		if s.sessions == nil {
-			s.sessions = map[backends.Mode]*runtime.Session{}
+			s.sessions = map[backend.Mode]*runtime.Session{}
 		}
 		s.sessions[mode] = sess
 	}

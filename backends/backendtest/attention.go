@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -57,7 +57,7 @@ func naiveAttention(x []float32, h heads) []float64 {
 	return out
 }
 
-func testAttention(t *testing.T, be backends.Backend) {
+func testAttention(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpAttention, mnn.OpStridedSlice, mnn.OpReshape)
 	const tokens = 75 // more than two blocks of queries, whatever their size may be
 	for _, h := range []heads{{1, 1, 8}, {4, 4, 16}, {4, 2, 16}, {6, 1, 10}} {
@@ -69,7 +69,7 @@ func testAttention(t *testing.T, be backends.Backend) {
 				first := make([][]float32, len(cuts))
 				for _, threads := range []int{1, 2, 5} {
 					b := &builder{}
-					e, err := b.compile(be, b.attention(b.input("input_ids"), h, packed), backends.Options{Threads: threads})
+					e, err := b.compile(be, b.attention(b.input("input_ids"), h, packed), backend.Options{Threads: threads})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -89,10 +89,10 @@ func testAttention(t *testing.T, be backends.Backend) {
 }
 
 // pieces runs the tokens x in calls of the given lengths and joins the results.
-func pieces(t *testing.T, e backends.Executable, s backends.State, x []float32, width int, cuts []int) (out []float32) {
+func pieces(t *testing.T, e backend.Executable, s backend.State, x []float32, width int, cuts []int) (out []float32) {
 	t.Helper()
 	for _, n := range cuts {
-		got, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: x[:n*width], Tokens: n, All: true})
+		got, err := e.Run(t.Context(), []backend.State{s}, backend.Call{Embeddings: x[:n*width], Tokens: n, All: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func pieces(t *testing.T, e backends.Executable, s backends.State, x []float32, 
 
 // testRoPE compares the RoPE op with the definition and with the chain of elementary ops that stands for it in
 // graphs of older engines.
-func testRoPE(t *testing.T, be backends.Backend) {
+func testRoPE(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpRoPE)
 	const tokens, heads, kv, dim, eps = 5, 4, 2, 12, 1e-6
 	q, k := random(8, tokens*heads*dim), random(9, tokens*kv*dim)
@@ -182,7 +182,7 @@ func testRoPE(t *testing.T, be backends.Backend) {
 // testDecoder runs one layer of everything, quantized. Results must not depend on threads, on the cache of
 // weights, or on what the state held before a reset, in float mode hardly on cuts either; a call that fails half way
 // must leave no trace.
-func testDecoder(t *testing.T, be backends.Backend) {
+func testDecoder(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpAttention, mnn.OpConvolution, mnn.OpLayerNorm)
 	const hidden, tokens = 64, 70
 	h := heads{4, 2, 16}
@@ -213,7 +213,7 @@ func testDecoder(t *testing.T, be backends.Backend) {
 			for _, threads := range []int{1, 2, 5} {
 				for _, cache := range []int64{0, 20_000, 1 << 20} {
 					b, y := build()
-					e, err := b.compile(be, y, backends.Options{Mode: mode, Threads: threads, CacheBytes: cache})
+					e, err := b.compile(be, y, backend.Options{Mode: mode, Threads: threads, CacheBytes: cache})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -226,7 +226,7 @@ func testDecoder(t *testing.T, be backends.Backend) {
 						same(t, got, want[i])
 						// Engines quantize the activations of a call together, so cuts show in int8 mode, and in the last
 						// bits of float mode, see testAttention.
-						if mode == backends.Float {
+						if mode == backend.Float {
 							near(t, got, wide(want[0]))
 						}
 						s.Reset()

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // Run tests a backend. Ops that its Capabilities do not list are skipped.
-func Run(t *testing.T, be backends.Backend) {
-	if be.Name() == "" || len(be.Capabilities().Ops) == 0 || !slices.Contains(be.Capabilities().Modes, backends.Float) {
+func Run(t *testing.T, be backend.Backend) {
+	if be.Name() == "" || len(be.Capabilities().Ops) == 0 || !slices.Contains(be.Capabilities().Modes, backend.Float) {
 		t.Fatalf("%q has no name, no ops, or no float mode: %+v", be.Name(), be.Capabilities())
 	}
 	t.Run("shapes", func(t *testing.T) { testShapes(t, be) })
@@ -39,7 +39,7 @@ func Run(t *testing.T, be backends.Backend) {
 }
 
 // needs skips a test of ops that the backend does not claim to run.
-func needs(t *testing.T, be backends.Backend, ops ...mnn.OpType) {
+func needs(t *testing.T, be backend.Backend, ops ...mnn.OpType) {
 	t.Helper()
 	for _, op := range ops {
 		if !slices.Contains(be.Capabilities().Ops, op) {

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -24,7 +24,7 @@ type engineCase struct {
 	name  string
 	width int // of an embedding
 	calls []int
-	mode  backends.Mode
+	mode  backend.Mode
 	build func(t *testing.T, b *builder, x int32) int32
 	input func(x []float32) // changes what is put in
 }
@@ -87,7 +87,7 @@ func engineCases() (list []engineCase) {
 	m := mixture{32, 64, 6, 2}
 	for _, s := range []quant.Spec{float32Spec, {Bits: 4, Block: 32, Scale: tensor.F32}, {Bits: 8, Block: 32, Scale: tensor.F32}} {
 		for _, calls := range [][]int{{1, 1, 1}, {2, 1}, {40}, {7, 1}} {
-			list = append(list, engineCase{fmt.Sprintf("experts %v %v", s, calls), m.hidden, calls, backends.Int8, func(t *testing.T, b *builder, x int32) int32 {
+			list = append(list, engineCase{fmt.Sprintf("experts %v %v", s, calls), m.hidden, calls, backend.Int8, func(t *testing.T, b *builder, x int32) int32 {
 				y, _ := b.mixture(t, x, 0, m, random(61, m.experts*m.hidden), s)
 				return y
 			}, nil})
@@ -146,8 +146,8 @@ func TestEngine(t *testing.T) {
 			for i := range cases {
 				c := &cases[i]
 				g, w, x := c.prepare(t, i)
-				for _, be := range []backends.Backend{generic.Backend{}, cpu.Backend{}} {
-					e, err := be.Compile(g, w, backends.Options{Mode: c.mode, RepackLowBits: version == "3.5", Threads: 2})
+				for _, be := range []backend.Backend{generic.Backend{}, cpu.Backend{}} {
+					e, err := be.Compile(g, w, backend.Options{Mode: c.mode, RepackLowBits: version == "3.5", Threads: 2})
 					if err != nil {
 						t.Fatal(c.name, err)
 					}
@@ -184,7 +184,7 @@ func record(t *testing.T, cases []engineCase, python, path string) {
 		name := write(fmt.Sprint(i), b)
 		write(fmt.Sprint(i, ".weight"), w)
 		write(fmt.Sprint(i, ".in"), littleEndian(x))
-		jobs = append(jobs, map[string]any{"file": name, "width": c.width, "calls": c.calls, "low": c.mode == backends.Int8})
+		jobs = append(jobs, map[string]any{"file": name, "width": c.width, "calls": c.calls, "low": c.mode == backend.Int8})
 	}
 	b, err := json.Marshal(jobs)
 	if err != nil {

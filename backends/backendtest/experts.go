@@ -6,8 +6,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -104,7 +104,7 @@ func (m mixture) naive(x []float64, router []float32, experts []stored) []float6
 }
 
 // testExperts compares a MoE with the definition, as a prompt and token by token; observers see what experts compute.
-func testExperts(t *testing.T, be backends.Backend) {
+func testExperts(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpMoE, mnn.OpTopKV2, mnn.OpReduction)
 	m := mixture{32, 64, 6, 2}
 	const tokens = 40
@@ -113,7 +113,7 @@ func testExperts(t *testing.T, be backends.Backend) {
 		t.Run(s.String(), func(t *testing.T) {
 			cuts := [][]int{{tokens}, {1, 1, 37, 1}, {20, 20}}
 			first := make([][]float32, len(cuts))
-			for _, o := range []backends.Options{
+			for _, o := range []backend.Options{
 				{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 10_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3,
 					CacheBytes: 10_000, ExpertBytes: 6000},
 			} {
@@ -138,7 +138,7 @@ func testExperts(t *testing.T, be backends.Backend) {
 				testTogether(t, e, x, m.hidden, []int{16, 24})
 				testReplaced(t, be, b, o, m, x, want)
 				rows, peaks := 0, map[string]float32{}
-				_, err = e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{
+				_, err = e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{
 					Embeddings: x, Tokens: tokens,
 					Observe: func(op *mnn.Op, _ int, shape []int, _ []float32) {
 						if op.Type == mnn.OpUnaryOp {
@@ -155,7 +155,7 @@ func testExperts(t *testing.T, be backends.Backend) {
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				behind := 0 // ops that ran although the call was cancelled in the middle of an expert
-				_, err = e.Run(ctx, []backends.State{e.NewState()}, backends.Call{
+				_, err = e.Run(ctx, []backend.State{e.NewState()}, backend.Call{
 					Embeddings: x, Tokens: tokens,
 					Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
 						if ctx.Err() != nil {
@@ -179,7 +179,7 @@ func testExperts(t *testing.T, be backends.Backend) {
 }
 
 // testReplaced replaces the weights of down by their doubles. Where the cache has no room they are asked for in every call.
-func testReplaced(t *testing.T, be backends.Backend, b *builder, o backends.Options, m mixture, x []float32, want []float64) {
+func testReplaced(t *testing.T, be backend.Backend, b *builder, o backend.Options, m mixture, x []float32, want []float64) {
 	t.Helper()
 	o.Replace = func(op *mnn.Op) (weights, bias []float32, err error) {
 		p, ok := op.Param.(*mnn.Convolution)
@@ -201,7 +201,7 @@ func testReplaced(t *testing.T, be backends.Backend, b *builder, o backends.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: len(x) / m.hidden, All: true})
+	got, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: x, Tokens: len(x) / m.hidden, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func Hybrid(t *testing.T) (g *mnn.Graph, w mnn.Weights, width int) {
 
 // testHybrid: results of such a graph depend neither on threads nor on the cache of weights, a call that fails half way
 // leaves no trace in any state, and states may share a call.
-func testHybrid(t *testing.T, be backends.Backend) {
+func testHybrid(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpMoE, mnn.OpLinearAttention, mnn.OpAttention)
 	g, w, width := Hybrid(t)
 	const tokens = 52
@@ -261,7 +261,7 @@ func testHybrid(t *testing.T, be backends.Backend) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cuts := [][]int{{tokens}, {1, 1, 50}, {32, 20}}
 			first := make([][]float32, len(cuts))
-			for _, o := range []backends.Options{
+			for _, o := range []backend.Options{
 				{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 20_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3,
 					CacheBytes: 20_000, ExpertBytes: 6000},
 			} {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -96,16 +96,16 @@ func (b *builder) asFloats(x int32) int32 {
 }
 
 // compile makes result the graph's output. What the backend refuses here is an error that a graph deserves.
-func (b *builder) compile(be backends.Backend, result int32, o backends.Options) (backends.Executable, error) {
+func (b *builder) compile(be backend.Backend, result int32, o backend.Options) (backend.Executable, error) {
 	b.Tensors[result] = "logits"
 	b.Outputs = []string{"logits"}
 	return be.Compile(&b.Graph, b.file, o)
 }
 
 // run compiles and runs one call, and returns the shape and values of the result.
-func (b *builder) run(t *testing.T, be backends.Backend, result int32, c backends.Call, threads int) (shape []int, values []float32) {
+func (b *builder) run(t *testing.T, be backend.Backend, result int32, c backend.Call, threads int) (shape []int, values []float32) {
 	t.Helper()
-	e, err := b.compile(be, result, backends.Options{Threads: threads})
+	e, err := b.compile(be, result, backend.Options{Threads: threads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func (b *builder) run(t *testing.T, be backends.Backend, result int32, c backend
 			shape = append([]int{}, s...)
 		}
 	}
-	if values, err = e.Run(t.Context(), []backends.State{e.NewState()}, c); err != nil {
+	if values, err = e.Run(t.Context(), []backend.State{e.NewState()}, c); err != nil {
 		t.Fatal(err)
 	}
 	return shape, values

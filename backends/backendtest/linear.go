@@ -6,8 +6,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -90,7 +90,7 @@ func storage() []quant.Spec {
 	return all
 }
 
-func testLinear(t *testing.T, be backends.Backend) {
+func testLinear(t *testing.T, be backend.Backend) {
 	const rows, cols = 37, 128
 	w := quant.Matrix{Rows: rows, Cols: cols, Data: random(4, rows*cols)}
 	for _, s := range storage() {
@@ -99,14 +99,14 @@ func testLinear(t *testing.T, be backends.Backend) {
 				for _, tokens := range []int{1, 7} {
 					x := random(6, tokens*cols)
 					var first []float32
-					for _, o := range []backends.Options{{Threads: 1}, {Threads: 2}, {Threads: 5}, {Threads: 5, CacheBytes: 1 << 20}} {
+					for _, o := range []backend.Options{{Threads: 1}, {Threads: 2}, {Threads: 5}, {Threads: 5, CacheBytes: 1 << 20}} {
 						b := &builder{}
 						y, stored := b.linear(t, b.reshape(b.input("input_ids"), -1, cols, 1, 1), w, bias, s)
 						e, err := b.compile(be, y, o)
 						if err != nil {
 							t.Fatal(err)
 						}
-						got, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: tokens})
+						got, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: x, Tokens: tokens})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -76,7 +76,7 @@ func naiveMasked(x []float32, h heads, sinks []float32, sees func(query, key int
 
 // testMasks: masks that the engine feeds and masks that the graph computes, with and without sinks, in calls of all
 // lengths, with several states in a call, and for tokens that stand at other positions.
-func testMasks(t *testing.T, be backends.Backend) {
+func testMasks(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpAttention, mnn.OpRange, mnn.OpCast)
 	const tokens, window, chunk = 75, 20, 32
 	all := func(_, _ int) bool { return true }
@@ -107,7 +107,7 @@ func testMasks(t *testing.T, be backends.Backend) {
 					// Two layers share a mask.
 					mask, in := c.mask(b), b.input("input_ids")
 					sum := b.binary(mnn.BinaryAdd, b.masked(in, h, mask, sinks), b.masked(in, h, mask, sinks))
-					e, err := b.compile(be, b.binary(mnn.BinaryMul, sum, b.floats([]float32{.5})), backends.Options{Threads: threads, Window: c.window})
+					e, err := b.compile(be, b.binary(mnn.BinaryMul, sum, b.floats([]float32{.5})), backend.Options{Threads: threads, Window: c.window})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -124,7 +124,7 @@ func testMasks(t *testing.T, be backends.Backend) {
 					}
 					testStates(t, e, x, h.width())
 					// Distances are the same further on, but for chunks, of which this is a multiple.
-					got, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: tokens, All: true, Offset: 10 * chunk})
+					got, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: x, Tokens: tokens, All: true, Offset: 10 * chunk})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -139,17 +139,17 @@ func testMasks(t *testing.T, be backends.Backend) {
 		p := b.reshape(b.input("position_ids"), -1)
 		n := b.op(mnn.OpSqueeze, &mnn.Squeeze{}, b.binary(mnn.BinaryAdd, b.cut(p, -1, 1<<30, 0), b.list(1)))
 		keys := b.op(mnn.OpRange, &mnn.Range{T: mnn.DTInt32}, b.scalar(0), n, b.scalar(1))
-		e, err := b.compile(be, b.op(mnn.OpUnaryOp, &mnn.Unary{Op: mnn.UnarySqrt}, b.op(mnn.OpCast, &mnn.Cast{To: mnn.DTFloat}, keys)), backends.Options{})
+		e, err := b.compile(be, b.op(mnn.OpUnaryOp, &mnn.Unary{Op: mnn.UnarySqrt}, b.op(mnn.OpCast, &mnn.Cast{To: mnn.DTFloat}, keys)), backend.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := e.NewState()
 		for _, want := range [][]float64{{0, 1, math.Sqrt2}, {0, 1, math.Sqrt2, math.Sqrt(3)}} {
-			calls := backends.Call{Embeddings: make([]float32, 3), Tokens: 3}
+			calls := backend.Call{Embeddings: make([]float32, 3), Tokens: 3}
 			if len(want) == 4 {
-				calls = backends.Call{Embeddings: make([]float32, 1), Tokens: 1}
+				calls = backend.Call{Embeddings: make([]float32, 1), Tokens: 1}
 			}
-			got, err := e.Run(t.Context(), []backends.State{s}, calls)
+			got, err := e.Run(t.Context(), []backend.State{s}, calls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,11 +159,11 @@ func testMasks(t *testing.T, be backends.Backend) {
 }
 
 // testStates runs several conversations in one call, of equal lengths and then of others.
-func testStates(t *testing.T, e backends.Executable, x []float32, width int) {
+func testStates(t *testing.T, e backend.Executable, x []float32, width int) {
 	t.Helper()
 	const n = 12
-	call := func(states []backends.State, from ...int) []float32 {
-		c := backends.Call{Tokens: n, All: true}
+	call := func(states []backend.State, from ...int) []float32 {
+		c := backend.Call{Tokens: n, All: true}
 		for _, at := range from {
 			c.Embeddings = append(c.Embeddings, x[at*width:(at+n)*width]...)
 		}
@@ -173,7 +173,7 @@ func testStates(t *testing.T, e backends.Executable, x []float32, width int) {
 		}
 		return append([]float32{}, got...)
 	}
-	together, alone := []backends.State{e.NewState(), e.NewState()}, []backends.State{e.NewState(), e.NewState()}
+	together, alone := []backend.State{e.NewState(), e.NewState()}, []backend.State{e.NewState(), e.NewState()}
 	for range 3 {
 		got := call(together, 0, 17)
 		same(t, got, append(call(alone[:1], 0), call(alone[1:], 17)...))

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -18,9 +18,9 @@ type opCase struct {
 }
 
 // one is a call of one token, which graphs of constants do not look at.
-var one = backends.Call{Embeddings: []float32{0}, Tokens: 1}
+var one = backend.Call{Embeddings: []float32{0}, Tokens: 1}
 
-func runCases(t *testing.T, be backends.Backend, cases []opCase) {
+func runCases(t *testing.T, be backend.Backend, cases []opCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			b := &builder{}
@@ -39,7 +39,7 @@ func runCases(t *testing.T, be backends.Backend, cases []opCase) {
 // cube is 0..23 as [2, 3, 4].
 func cube(b *builder) int32 { return b.floats(iota32(24), 2, 3, 4) }
 
-func testShapes(t *testing.T, be backends.Backend) {
+func testShapes(t *testing.T, be backend.Backend) {
 	slice := func(from int32, x int32, in ...int32) func(b *builder) int32 {
 		return func(b *builder) int32 {
 			args := []int32{cube(b)}
@@ -102,7 +102,7 @@ func testShapes(t *testing.T, be backends.Backend) {
 	})
 }
 
-func testElementwise(t *testing.T, be backends.Backend) {
+func testElementwise(t *testing.T, be backend.Backend) {
 	op := func(o mnn.BinaryOp) func(b *builder) int32 {
 		return func(b *builder) int32 {
 			return b.binary(o, b.floats([]float32{6, -3, 0.5}, 3), b.floats([]float32{2, 4, -8}, 3))
@@ -151,7 +151,7 @@ func testElementwise(t *testing.T, be backends.Backend) {
 }
 
 // Positions are computed in integers: quotients truncate, remainders take the sign of the divisor.
-func testIntegers(t *testing.T, be backends.Backend) {
+func testIntegers(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpGatherV2)
 	op := func(o mnn.BinaryOp) func(b *builder) int32 {
 		return func(b *builder) int32 {
@@ -176,7 +176,7 @@ func testIntegers(t *testing.T, be backends.Backend) {
 	})
 }
 
-func testNorm(t *testing.T, be backends.Backend) {
+func testNorm(t *testing.T, be backend.Backend) {
 	const rows, width, eps = 5, 48, 1e-5
 	x, y, gamma := random(1, rows*width), random(2, rows*width), random(3, width)
 	norm := func(x []float64) []float64 {
@@ -230,24 +230,24 @@ func testNorm(t *testing.T, be backends.Backend) {
 
 // testInputs looks at what is fed: embeddings [tokens, 1, hidden], positions from the cache on, and the index of
 // the first position whose logits are wanted.
-func testInputs(t *testing.T, be backends.Backend) {
+func testInputs(t *testing.T, be backend.Backend) {
 	t.Run("embeddings", func(t *testing.T) {
 		b := &builder{}
-		shape, got := b.run(t, be, b.reshape(b.input("input_ids"), 0, 0, 0), backends.Call{Embeddings: iota32(6), Tokens: 3}, 1)
+		shape, got := b.run(t, be, b.reshape(b.input("input_ids"), 0, 0, 0), backend.Call{Embeddings: iota32(6), Tokens: 3}, 1)
 		if !slices.Equal(shape, []int{3, 1, 2}) || !slices.Equal(got, iota32(6)) {
 			t.Errorf("%v %v", shape, got)
 		}
 	})
 	t.Run("positions", func(t *testing.T) {
 		b := &builder{}
-		e, err := b.compile(be, b.asFloats(b.input("position_ids")), backends.Options{})
+		e, err := b.compile(be, b.asFloats(b.input("position_ids")), backend.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := e.NewState()
 		at := 0
 		for _, n := range []int{3, 1, 2} {
-			got, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: make([]float32, n), Tokens: n, Offset: 10})
+			got, err := e.Run(t.Context(), []backend.State{s}, backend.Call{Embeddings: make([]float32, n), Tokens: n, Offset: 10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +271,7 @@ func testInputs(t *testing.T, be backends.Backend) {
 			b := &builder{}
 			x := b.input("input_ids")
 			v := b.op(mnn.OpStridedSlice, &mnn.StridedSlice{FromType: 1}, x, b.input("logits_index"), b.list(1<<30), b.list(0), b.list(1))
-			_, got := b.run(t, be, v, backends.Call{Embeddings: iota32(8), Tokens: 4, All: all}, 1)
+			_, got := b.run(t, be, v, backend.Call{Embeddings: iota32(8), Tokens: 4, All: all}, 1)
 			want := []float32{6, 7}
 			if all {
 				want = iota32(8)

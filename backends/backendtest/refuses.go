@@ -5,16 +5,16 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // testFailure cancels a call at several ops and demands that the state is as it was before it.
-func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int32), mode backends.Mode, x []float32, width int, stops ...mnn.OpType) {
+func testFailure(t *testing.T, be backend.Backend, build func() (*builder, int32), mode backend.Mode, x []float32, width int, stops ...mnn.OpType) {
 	b, y := build()
-	e, err := b.compile(be, y, backends.Options{Mode: mode, Threads: 2})
+	e, err := b.compile(be, y, backend.Options{Mode: mode, Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int3
 	for _, stop := range stops {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("interrupted")
-		_, err := e.Run(ctx, []backends.State{s}, backends.Call{Embeddings: x[3*width : 8*width], Tokens: 5, Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
+		_, err := e.Run(ctx, []backend.State{s}, backend.Call{Embeddings: x[3*width : 8*width], Tokens: 5, Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
 			if op.Type == stop {
 				cancel(cause)
 			}
@@ -42,7 +42,7 @@ func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int3
 }
 
 // Nonsense is tensor.ErrCorrupt or tensor.ErrUnsupported, from Compile or from Run, and never a panic.
-func testRefuses(t *testing.T, be backends.Backend) {
+func testRefuses(t *testing.T, be backend.Backend) {
 	gamma := func(n int) *mnn.LayerNorm {
 		return &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: 1e-6, Gamma: make([]float32, n), Group: 1, RMS: true}
 	}
@@ -251,18 +251,18 @@ func testRefuses(t *testing.T, be backends.Backend) {
 	t.Run("no logits", func(t *testing.T) {
 		b := &builder{}
 		cube(b)
-		if _, err := be.Compile(&b.Graph, b.file, backends.Options{}); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := be.Compile(&b.Graph, b.file, backend.Options{}); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("embeddings that do not divide", func(t *testing.T) {
 		b := &builder{}
-		e, err := b.compile(be, b.reshape(b.input("input_ids"), -1), backends.Options{})
+		e, err := b.compile(be, b.reshape(b.input("input_ids"), -1), backend.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []backends.Call{{}, {Embeddings: iota32(3), Tokens: 2}, {Embeddings: iota32(3), Tokens: -1}} {
-			if _, err := e.Run(t.Context(), []backends.State{e.NewState()}, c); err == nil {
+		for _, c := range []backend.Call{{}, {Embeddings: iota32(3), Tokens: 2}, {Embeddings: iota32(3), Tokens: -1}} {
+			if _, err := e.Run(t.Context(), []backend.State{e.NewState()}, c); err == nil {
 				t.Errorf("%d values for %d tokens", len(c.Embeddings), c.Tokens)
 			}
 		}
@@ -270,7 +270,7 @@ func testRefuses(t *testing.T, be backends.Backend) {
 }
 
 // testRefused demands that a graph is refused.
-func testRefused(t *testing.T, be backends.Backend, name string, build func(b *builder) int32) {
+func testRefused(t *testing.T, be backend.Backend, name string, build func(b *builder) int32) {
 	t.Run(name, func(t *testing.T) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -278,10 +278,10 @@ func testRefused(t *testing.T, be backends.Backend, name string, build func(b *b
 			}
 		}()
 		b := &builder{}
-		e, err := b.compile(be, build(b), backends.Options{Threads: 1})
+		e, err := b.compile(be, build(b), backend.Options{Threads: 1})
 		if err == nil {
 			var got []float32
-			if got, err = e.Run(t.Context(), []backends.State{e.NewState()}, one); err != nil && got != nil {
+			if got, err = e.Run(t.Context(), []backend.State{e.NewState()}, one); err != nil && got != nil {
 				t.Error("results with an error")
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -13,7 +13,7 @@ func (b *builder) permute(x int32, dims ...int32) int32 {
 	return b.op(mnn.OpPermute, &mnn.Permute{Dims: dims}, x)
 }
 
-func testSequences(t *testing.T, be backends.Backend) {
+func testSequences(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2, mnn.OpGatherElements)
 	reduce := func(op mnn.ReductionOp, keep bool, dims ...int32) func(b *builder) int32 {
 		return func(b *builder) int32 {
@@ -59,7 +59,7 @@ func testSequences(t *testing.T, be backends.Backend) {
 	})
 }
 
-func testMatMul(t *testing.T, be backends.Backend) {
+func testMatMul(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpBatchMatMul)
 	for _, c := range []struct {
 		name    string
@@ -255,7 +255,7 @@ func (r recurrent) gate(x []float32) {
 
 // testRecurrence compares recurrences with the definition, for prompts cut in many ways. A reset state is a new one,
 // and states of one call are as good as states of their own.
-func testRecurrence(t *testing.T, be backends.Backend) {
+func testRecurrence(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpLinearAttention, mnn.OpPermute)
 	const tokens = 44
 	for _, r := range []recurrent{
@@ -270,7 +270,7 @@ func testRecurrence(t *testing.T, be backends.Backend) {
 			first := make([][]float32, len(cuts))
 			for _, threads := range []int{1, 2, 5} {
 				b := &builder{}
-				e, err := b.compile(be, b.recurrence(b.input("input_ids"), r, weights), backends.Options{Threads: threads})
+				e, err := b.compile(be, b.recurrence(b.input("input_ids"), r, weights), backend.Options{Threads: threads})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -292,11 +292,11 @@ func testRecurrence(t *testing.T, be backends.Backend) {
 }
 
 // testTogether runs three conversations in calls of all of them, and demands what each gives alone.
-func testTogether(t *testing.T, e backends.Executable, x []float32, width int, cuts []int) {
+func testTogether(t *testing.T, e backend.Executable, x []float32, width int, cuts []int) {
 	t.Helper()
 	const n = 3
-	var states []backends.State
-	var alone [n]backends.State
+	var states []backend.State
+	var alone [n]backend.State
 	for i := range n {
 		states, alone[i] = append(states, e.NewState()), e.NewState()
 	}
@@ -309,13 +309,13 @@ func testTogether(t *testing.T, e backends.Executable, x []float32, width int, c
 				part[k] *= float32(i+1) / 2
 			}
 			all = append(all, part...)
-			y, err := e.Run(t.Context(), alone[i:i+1], backends.Call{Embeddings: part, Tokens: tokens, All: true})
+			y, err := e.Run(t.Context(), alone[i:i+1], backend.Call{Embeddings: part, Tokens: tokens, All: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, y...)
 		}
-		got, err := e.Run(t.Context(), states, backends.Call{Embeddings: all, Tokens: tokens, All: true})
+		got, err := e.Run(t.Context(), states, backend.Call{Embeddings: all, Tokens: tokens, All: true})
 		if err != nil {
 			t.Fatal(err)
 		}

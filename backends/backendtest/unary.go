@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // testUnary compares functions of elements with their definitions, on tensors of which the rows of a call have no whole
 // groups of eight.
-func testUnary(t *testing.T, be backends.Backend) {
+func testUnary(t *testing.T, be backend.Backend) {
 	sigmoid := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	for _, c := range []struct {
 		name string
@@ -46,7 +46,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 			}
 			for _, threads := range []int{1, 3} {
 				b := &builder{}
-				_, got := b.run(t, be, b.op(c.typ, c.prm, b.input("input_ids")), backends.Call{Embeddings: x, Tokens: tokens, All: true}, threads)
+				_, got := b.run(t, be, b.op(c.typ, c.prm, b.input("input_ids")), backend.Call{Embeddings: x, Tokens: tokens, All: true}, threads)
 				near(t, got, want)
 			}
 		})
@@ -70,7 +70,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 		}
 		b := &builder{}
 		y := b.op(mnn.OpSoftmax, &mnn.Axis{Axis: 3}, b.reshape(b.input("input_ids"), 1, 3, 3, width))
-		_, got := b.run(t, be, y, backends.Call{Embeddings: x, Tokens: 3}, 2)
+		_, got := b.run(t, be, y, backend.Call{Embeddings: x, Tokens: 3}, 2)
 		near(t, got, want)
 	})
 	t.Run("layer norm", func(t *testing.T) {
@@ -107,7 +107,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 				if packed {
 					b.Ops[len(b.Ops)-1].Format = mnn.DimNC4HW4
 				}
-				_, got := b.run(t, be, y, backends.Call{Embeddings: x, Tokens: tokens}, 2)
+				_, got := b.run(t, be, y, backend.Call{Embeddings: x, Tokens: tokens}, 2)
 				near(t, got, want)
 			}
 		}
@@ -117,7 +117,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 		table := b.op(mnn.OpConst, &mnn.Blob{Dims: []int32{2, 2}, DType: mnn.DTFloat, External: []int64{b.append(iota32(4)), 16}})
 		p := &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: 0, Gamma: []float32{1, 1}, Group: 1}
 		y := b.op(mnn.OpLayerNorm, p, b.binary(mnn.BinaryMul, table, b.floats([]float32{1, 2}, 2)))
-		e, err := b.compile(be, y, backends.Options{Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
+		e, err := b.compile(be, y, backend.Options{Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
 			if op.Type == mnn.OpConst {
 				return []float32{5, 7, 7, 5}, nil, nil // inline constants are not asked for
 			}
@@ -126,7 +126,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := e.Run(t.Context(), []backends.State{e.NewState()}, one)
+		got, err := e.Run(t.Context(), []backend.State{e.NewState()}, one)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func testUnary(t *testing.T, be backends.Backend) {
 }
 
 // testTypes looks at casts, comparisons and ranges, of constants and of what a call brings.
-func testTypes(t *testing.T, be backends.Backend) {
+func testTypes(t *testing.T, be backend.Backend) {
 	cast := func(b *builder, to mnn.DataType, x int32) int32 { return b.op(mnn.OpCast, &mnn.Cast{To: to}, x) }
 	compare := func(op mnn.BinaryOp, integers bool) func(b *builder) int32 {
 		return func(b *builder) int32 {
@@ -187,7 +187,7 @@ func testTypes(t *testing.T, be backends.Backend) {
 		neg := b.op(mnn.OpUnaryOp, &mnn.Unary{Op: mnn.UnaryNeg}, b.input("position_ids"))
 		g := cast(b, mnn.DTFloat, b.binary(mnn.BinaryGreaterEqual, x, b.floats([]float32{1})))
 		y := b.concat(0, p, i, g, cast(b, mnn.DTFloat, neg))
-		e, err := b.compile(be, y, backends.Options{Threads: 2})
+		e, err := b.compile(be, y, backend.Options{Threads: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func testTypes(t *testing.T, be backends.Backend) {
 		for _, want := range [][]float64{
 			{0, 0, 1, -1, 0, 2, 0, 0, 1, 0, -1, -2}, {1, 2, 2, -1, 0, 2, 0, 0, 1, -3, -4, -5},
 		} {
-			got, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: []float32{-1.5, .75, 2.25}, Tokens: 3, All: true})
+			got, err := e.Run(t.Context(), []backend.State{s}, backend.Call{Embeddings: []float32{-1.5, .75, 2.25}, Tokens: 3, All: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func testTypes(t *testing.T, be backends.Backend) {
 					if first {
 						y = b.binary(c.op, number, in)
 					}
-					_, got := b.run(t, be, y, backends.Call{Embeddings: x, Tokens: 2}, 2)
+					_, got := b.run(t, be, y, backend.Call{Embeddings: x, Tokens: 2}, 2)
 					want := wide(x)
 					for i, v := range want {
 						if want[i] = c.want(v, 1.5); first {

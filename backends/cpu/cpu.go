@@ -14,26 +14,26 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// Backend implements backends.Backend.
+// Backend implements backend.Backend.
 type Backend struct{}
 
-// Name implements backends.Backend.
+// Name implements backend.Backend.
 func (Backend) Name() string { return "cpu" }
 
-// Capabilities implements backends.Backend.
-func (Backend) Capabilities() backends.Capabilities { return generic.Backend{}.Capabilities() }
+// Capabilities implements backend.Backend.
+func (Backend) Capabilities() backend.Capabilities { return generic.Backend{}.Capabilities() }
 
 // executable is a compiled graph.
 type executable struct {
 	g       *mnn.Graph
-	options backends.Options
+	options backend.Options
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
@@ -56,8 +56,8 @@ type executable struct {
 	idle []*frame // least recently used first
 }
 
-// Compile implements backends.Backend.
-func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
+// Compile implements backend.Backend.
+func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.Executable, error) {
 	o.Threads = max(o.Threads, 1)
 	logits, err := ops.Logits(g)
 	if err != nil {
@@ -87,7 +87,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 }
 
 // newExecutable is one that is nothing but ops: an expert has no states and no experts.
-func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
+func newExecutable(g *mnn.Graph, output int32, o backend.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
@@ -115,7 +115,7 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 		}
 		o := e.options
 		size := int64(p.Outputs) * int64(p.Inputs)
-		if o.CacheBytes = 0; left.cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
+		if o.CacheBytes = 0; left.cache >= 4*size && (o.Mode == backend.Float || p.Quan == nil || p.Quan.Type == 3) {
 			o.CacheBytes = 4 * size
 			left.cache -= 4 * size
 		}
@@ -175,25 +175,25 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	return err
 }
 
-// state implements backends.State; the caches and linear states are those of the ops that have one.
+// state implements backend.State; the caches and linear states are those of the ops that have one.
 type state struct {
 	ops.Memory
 	// frame holds the logits that the last call gave out.
 	frame *frame
 }
 
-// NewState implements backends.Executable.
-func (e *executable) NewState() backends.State {
+// NewState implements backend.Executable.
+func (e *executable) NewState() backend.State {
 	return &state{Memory: ops.Memory{Caches: make([]*kernel.KVCache, e.attentions), Linear: make([]*kernel.LinearState, e.recurrences)}}
 }
 
-// Run implements backends.Executable.
-func (e *executable) Run(ctx context.Context, states []backends.State, c backends.Call) ([]float32, error) {
+// Run implements backend.Executable.
+func (e *executable) Run(ctx context.Context, states []backend.State, c backend.Call) ([]float32, error) {
 	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
 		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
 	}
 	if len(states) > 1 && !(e.batches(&c) && e.aligned(states)) {
-		return backends.OneByOne(ctx, e, states, c)
+		return backend.OneByOne(ctx, e, states, c)
 	}
 	first := states[0].(*state)
 	e.release(first)
@@ -223,8 +223,8 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	return f.logits, nil
 }
 
-// Logits implements backends.Executable.
-func (e *executable) Logits(ctx context.Context, states []backends.State, from, to int) ([]float32, error) {
+// Logits implements backend.Executable.
+func (e *executable) Logits(ctx context.Context, states []backend.State, from, to int) ([]float32, error) {
 	var out []float32
 	at := 0
 	for i := range states {
@@ -248,7 +248,7 @@ func (e *executable) Logits(ctx context.Context, states []backends.State, from, 
 	return out, nil
 }
 
-// TokenBytes implements backends.Executable.
+// TokenBytes implements backend.Executable.
 func (e *executable) TokenBytes() int64 {
 	const tokens = 64 // enough to make the parts that do not grow small
 	f := e.newFrame(frameKey{tokens: tokens, states: 1, width: e.width(), all: true, deferred: true})
@@ -284,15 +284,15 @@ func (e *executable) width() int {
 }
 
 // aligned reports whether masks of one state are those of all.
-func (e *executable) aligned(states []backends.State) bool {
-	return !slices.Contains(e.dynamic, true) || !slices.ContainsFunc(states, func(s backends.State) bool { return s.Len() != states[0].Len() })
+func (e *executable) aligned(states []backend.State) bool {
+	return !slices.Contains(e.dynamic, true) || !slices.ContainsFunc(states, func(s backend.State) bool { return s.Len() != states[0].Len() })
 }
 
 // batches reports whether states can share the rows of one call with the same results. A single token, and in int8 mode the
 // tokens after the last group of four, are computed in another order; some elementwise ops compute the elements after the
 // last group of eight in another way, and a tensor may have one for each token; sums with a bias that are exact begin
 // otherwise after the last group of 24.
-func (e *executable) batches(c *backends.Call) bool {
+func (e *executable) batches(c *backend.Call) bool {
 	group := 8
 	if slices.ContainsFunc(e.linears, func(l *linear) bool { return l != nil && l.exact && l.m.Bias != nil }) {
 		group = 24

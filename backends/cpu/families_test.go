@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -24,8 +24,8 @@ func TestFamilies(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			m := packaged(t, filepath.Base(dir), quant.Spec{Bits: 4, Block: quant.WholeRow, Scale: tensor.F16})
-			for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
-				o := backends.Options{Mode: mode, Threads: 1}
+			for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
+				o := backend.Options{Mode: mode, Threads: 1}
 				want := m.compile(t, generic.Backend{}, o)
 				o.Threads = 2
 				got := m.compile(t, Backend{}, o)
@@ -37,13 +37,13 @@ func TestFamilies(t *testing.T) {
 					}
 					return x
 				}
-				a, b := []backends.State{want.NewState()}, []backends.State{got.NewState()}
-				for i, c := range []backends.Call{{Tokens: 5, All: true}, {Tokens: 1}, {Tokens: 1}, {Tokens: 24}, {Tokens: 70, All: true}, {Tokens: 1, All: true}} {
+				a, b := []backend.State{want.NewState()}, []backend.State{got.NewState()}
+				for i, c := range []backend.Call{{Tokens: 5, All: true}, {Tokens: 1}, {Tokens: 1}, {Tokens: 24}, {Tokens: 70, All: true}, {Tokens: 1, All: true}} {
 					c.Embeddings = values(c.Tokens)
 					same(t, fmt.Sprintf("%v, call %d of %d tokens", mode, i, c.Tokens), runCall(t, got, b, c), runCall(t, want, a, c))
 				}
-				a, b = []backends.State{want.NewState(), want.NewState()}, []backends.State{got.NewState(), got.NewState()}
-				for i, c := range []backends.Call{{Tokens: 24, All: true}, {Tokens: 1}, {Tokens: 8, All: true}, {Tokens: 12, All: true}} {
+				a, b = []backend.State{want.NewState(), want.NewState()}, []backend.State{got.NewState(), got.NewState()}
+				for i, c := range []backend.Call{{Tokens: 24, All: true}, {Tokens: 1}, {Tokens: 8, All: true}, {Tokens: 12, All: true}} {
 					c.Embeddings = values(2 * c.Tokens)
 					same(t, fmt.Sprintf("%v, call %d of 2 states", mode, i), runCall(t, got, b, c), runCall(t, want, a, c))
 				}
@@ -52,7 +52,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-func runCall(t *testing.T, e backends.Executable, s []backends.State, c backends.Call) []float32 {
+func runCall(t *testing.T, e backend.Executable, s []backend.State, c backend.Call) []float32 {
 	t.Helper()
 	l, err := e.Run(t.Context(), s, c)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -28,7 +28,7 @@ type frame struct {
 
 	// Set by every call.
 	states []*state
-	call   backends.Call
+	call   backend.Call
 	ctx    context.Context // of the call, for the graphs that its steps run
 
 	embeddings [][]float32 // memory of the inputs
@@ -101,7 +101,7 @@ func (e *executable) newFrame(k frameKey) *frame {
 func (e *executable) tile(tokens int) int {
 	const least, most = 32, 256
 	weights, group := int64(1<<18), 4 // bytes of a layer's weights for each token; tokens of a kernel
-	if e.options.Mode == backends.Float {
+	if e.options.Mode == backend.Float {
 		weights, group = 1<<16, 12
 	}
 	want := int(min(most, max(least, e.layerBytes()/weights)))
@@ -122,7 +122,7 @@ func (e *executable) release(s *state) {
 	}
 	s.frame = nil
 	clear(f.states)
-	f.call, f.ctx = backends.Call{}, nil
+	f.call, f.ctx = backend.Call{}, nil
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.idle) == maxIdle {
@@ -131,7 +131,7 @@ func (e *executable) release(s *state) {
 	e.idle = append(e.idle, f)
 }
 
-func (f *frame) run(ctx context.Context, c backends.Call) error {
+func (f *frame) run(ctx context.Context, c backend.Call) error {
 	f.call = c
 	for _, x := range f.embeddings {
 		copy(x, c.Embeddings)

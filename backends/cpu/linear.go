@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -43,7 +43,7 @@ func (l *linear) reading() reading {
 }
 
 // compileLinear packs the weights if o.CacheBytes has room for them as floats, or if they compute in int8.
-func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Options) (*linear, error) {
+func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backend.Options) (*linear, error) {
 	m, replace, err := ops.OpenLinear(op, c, w, &o)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 }
 
 // setInt8 sets whether the layer computes in int8, and how activations are quantized then.
-func (l *linear) setInt8(o *backends.Options) {
+func (l *linear) setInt8(o *backend.Options) {
 	if l.option, l.quantized = ops.Quantizes(l.m, l.replace, o); l.quantized {
 		l.block = l.m.Cols / l.m.Blocks
 	}
@@ -81,7 +81,7 @@ func (l *linear) setInt8(o *backends.Options) {
 
 // drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
 // and a call needs few of them.
-func (l *linear) drop(op *mnn.Op, o *backends.Options) {
+func (l *linear) drop(op *mnn.Op, o *backend.Options) {
 	if l.replace == nil {
 		return
 	}

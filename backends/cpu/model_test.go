@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -41,7 +41,7 @@ type model struct {
 	graph []byte
 	file  weights
 	width int
-	// window is that of the masks, see backends.Options.
+	// window is that of the masks, see backend.Options.
 	window int
 }
 
@@ -104,7 +104,7 @@ func models(t testing.TB) []model {
 	}
 }
 
-func (m *model) compile(t testing.TB, b backends.Backend, o backends.Options) backends.Executable {
+func (m *model) compile(t testing.TB, b backend.Backend, o backend.Options) backend.Executable {
 	t.Helper()
 	g, err := mnn.Open(m.graph)
 	if err != nil {
@@ -136,17 +136,17 @@ func (m *model) watch(list *[]seen) func(op *mnn.Op, output int, shape []int, va
 // observer sees have the bits of the interpreter.
 func TestModels(t *testing.T) {
 	for _, m := range models(t) {
-		for _, o := range []backends.Options{
+		for _, o := range []backend.Options{
 			{}, {CacheBytes: 1 << 30}, {CacheBytes: 1 << 14},
-			{Mode: backends.Int8}, {Mode: backends.Int8, DynamicOption: 2}, {Mode: backends.Int8, RepackLowBits: true},
+			{Mode: backend.Int8}, {Mode: backend.Int8, DynamicOption: 2}, {Mode: backend.Int8, RepackLowBits: true},
 		} {
 			t.Run(fmt.Sprintf("%s/%v option %d cache %d", m.name, o.Mode, o.DynamicOption, o.CacheBytes), func(t *testing.T) {
 				want := m.compile(t, generic.Backend{}, o)
 				o.Threads = 1 + len(m.name)%3
 				got := m.compile(t, Backend{}, o)
 				r := rand.New(rand.NewPCG(1, 2))
-				a, b := []backends.State{want.NewState()}, []backends.State{got.NewState()}
-				for i, c := range []backends.Call{
+				a, b := []backend.State{want.NewState()}, []backend.State{got.NewState()}
+				for i, c := range []backend.Call{
 					{Tokens: 5, All: true}, {Tokens: 1}, {Tokens: 1}, {Tokens: 24}, {Tokens: 70, All: true}, {Tokens: 1, All: true}, {Tokens: 3, Offset: 9}, {Tokens: 24},
 					{Tokens: m.width}, {Tokens: 2 * m.width}, // as many tokens as a row has elements
 				} {
@@ -209,12 +209,12 @@ func TestPeaks(t *testing.T) {
 			for i := range x {
 				x[i] = float32(r.NormFloat64())
 			}
-			collect := func(be backends.Backend) map[string]float32 {
-				e := m.compile(t, be, backends.Options{Threads: 2, CacheBytes: 1 << 30})
+			collect := func(be backend.Backend) map[string]float32 {
+				e := m.compile(t, be, backend.Options{Threads: 2, CacheBytes: 1 << 30})
 				peaks := map[string]float32{}
 				for range 2 { // the second call begins again
 					clear(peaks)
-					_, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{
+					_, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{
 						Embeddings: x, Tokens: tokens, All: true, Peaks: func(op *mnn.Op, v float32) { peaks[op.Name] = max(peaks[op.Name], v) },
 					})
 					if err != nil {
@@ -239,7 +239,7 @@ func TestPeaks(t *testing.T) {
 // TestUnfused: angles of another shape than those that rotary ops are fused for are broadcast as they are.
 func TestUnfused(t *testing.T) {
 	m := packaged(t, "qwen3-tied", quant.Half)
-	run := func(be backends.Backend) []float32 {
+	run := func(be backend.Backend) []float32 {
 		g, err := mnn.Open(m.graph)
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestUnfused(t *testing.T) {
 				changed++
 			}
 		}
-		e, err := be.Compile(g, m.file, backends.Options{})
+		e, err := be.Compile(g, m.file, backend.Options{})
 		if err != nil || changed != 2 {
 			t.Fatal(changed, err)
 		}
@@ -259,7 +259,7 @@ func TestUnfused(t *testing.T) {
 		for i := range x {
 			x[i] = float32(i%7) - 3
 		}
-		l, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: 1})
+		l, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: x, Tokens: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,13 +281,13 @@ func TestNoTokens(t *testing.T) {
 		}
 		in := g.Ops[i].Inputs // of, begin, end
 		in[1] = in[2]
-		for _, be := range []backends.Backend{Backend{}, generic.Backend{}} {
-			for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
-				e, err := be.Compile(g, m.file, backends.Options{Mode: mode})
+		for _, be := range []backend.Backend{Backend{}, generic.Backend{}} {
+			for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
+				e, err := be.Compile(g, m.file, backend.Options{Mode: mode})
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
+				l, err := e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
 				if err != nil || len(l) != 0 {
 					t.Errorf("%T %v: %d logits, %v", be, mode, len(l), err)
 				}
@@ -311,10 +311,10 @@ func TestUnshaped(t *testing.T) {
 			return &g.Ops[i]
 		}
 		op("/layers.1/self_attn/q_proj/Linear/pre_convert").Inputs[0] = op("/layers.0/self_attn/q_proj/Linear/pre_reshape").Inputs[0]
-		for _, be := range []backends.Backend{Backend{}, generic.Backend{}} {
-			e, err := be.Compile(g, m.file, backends.Options{})
+		for _, be := range []backend.Backend{Backend{}, generic.Backend{}} {
+			e, err := be.Compile(g, m.file, backend.Options{})
 			if err == nil {
-				_, err = e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
+				_, err = e.Run(t.Context(), []backend.State{e.NewState()}, backend.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
 			}
 			if !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("%T: %v", be, err)
@@ -326,16 +326,16 @@ func TestUnshaped(t *testing.T) {
 // TestStates: states of one executable at the same time do not disturb each other.
 func TestStates(t *testing.T) {
 	m := packaged(t, "qwen3-tied", quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16})
-	e := m.compile(t, Backend{}, backends.Options{Mode: backends.Int8, Threads: 2})
+	e := m.compile(t, Backend{}, backend.Options{Mode: backend.Int8, Threads: 2})
 	conversation := func(seed uint64) (out []float32) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		s := []backends.State{e.NewState()}
+		s := []backend.State{e.NewState()}
 		for _, n := range []int{7, 1, 1, 12, 1} {
 			x := make([]float32, n*m.width)
 			for k := range x {
 				x[k] = float32(r.NormFloat64())
 			}
-			l, err := e.Run(t.Context(), s, backends.Call{Embeddings: x, Tokens: n})
+			l, err := e.Run(t.Context(), s, backend.Call{Embeddings: x, Tokens: n})
 			if err != nil {
 				t.Error(err)
 				return nil
@@ -377,19 +377,19 @@ func FuzzGraph(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+		for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			x := make([]float32, 3*m.width)
 			for i := range x {
 				x[i] = float32(i%17) - 8
 			}
-			run := func(be backends.Backend) ([]float32, error) {
-				e, err := be.Compile(g, m.file, backends.Options{Mode: mode})
+			run := func(be backend.Backend) ([]float32, error) {
+				e, err := be.Compile(g, m.file, backend.Options{Mode: mode})
 				if err != nil {
 					return nil, err
 				}
-				return e.Run(ctx, []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: 3, All: true})
+				return e.Run(ctx, []backend.State{e.NewState()}, backend.Call{Embeddings: x, Tokens: 3, All: true})
 			}
 			got, err := run(Backend{})
 			if errors.Is(err, errUnfused) {

@@ -3,8 +3,8 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -91,7 +91,7 @@ func (s *moeStep) work(f *frame, w *ops.Work, x []float32, mix *ops.Mix) error {
 	}
 	sub.call = f.call
 	err = sub.execute(f.ctx)
-	sub.call, sub.ctx = backends.Call{}, nil
+	sub.call, sub.ctx = backend.Call{}, nil
 	if err == nil {
 		mix.Add(w, sub.logits)
 	}

@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -38,7 +38,7 @@ func (r *room) keeps(c *mnn.Convolution) bool {
 
 // openedLinear is the layer without its scales, which is compiled again in every call: experts hold most of the weights of a
 // model, and a call needs few of them.
-func openedLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Options) (*linear, error) {
+func openedLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backend.Options) (*linear, error) {
 	o.CacheBytes = 0
 	m, err := c.Open(w)
 	if err != nil {

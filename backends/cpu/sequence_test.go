@@ -5,22 +5,22 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/backendtest"
 	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // TestHybrid: recurrences and experts have the bits of the interpreter, and so has everything that observers see of them.
 func TestHybrid(t *testing.T) {
 	g, w, width := backendtest.Hybrid(t)
-	for _, o := range []backends.Options{
-		{}, {CacheBytes: 1 << 20}, {CacheBytes: 30_000}, {Mode: backends.Int8}, {Mode: backends.Int8, DynamicOption: 2},
+	for _, o := range []backend.Options{
+		{}, {CacheBytes: 1 << 20}, {CacheBytes: 30_000}, {Mode: backend.Int8}, {Mode: backend.Int8, DynamicOption: 2},
 	} {
 		for _, threads := range []int{1, 3} {
 			o.Threads = threads
 			t.Run(fmt.Sprintf("%v option %d cache %d threads %d", o.Mode, o.DynamicOption, o.CacheBytes, threads), func(t *testing.T) {
-				var want, got backends.Executable
+				var want, got backend.Executable
 				var err error
 				if want, err = (generic.Backend{}).Compile(g, w, o); err != nil {
 					t.Fatal(err)
@@ -32,8 +32,8 @@ func TestHybrid(t *testing.T) {
 					t.Errorf("%d bytes for each token", n)
 				}
 				r := rand.New(rand.NewPCG(1, 2))
-				a, b := []backends.State{want.NewState()}, []backends.State{got.NewState()}
-				for i, c := range []backends.Call{
+				a, b := []backend.State{want.NewState()}, []backend.State{got.NewState()}
+				for i, c := range []backend.Call{
 					{Tokens: 5, All: true}, {Tokens: 1}, {Tokens: 1}, {Tokens: 24}, {Tokens: 70, All: true}, {Tokens: 1, All: true}, {Tokens: width},
 				} {
 					c.Embeddings = make([]float32, c.Tokens*width)
@@ -42,7 +42,7 @@ func TestHybrid(t *testing.T) {
 					}
 					var x, y []seen
 					peaks, fused := map[string]float32{}, map[string]float32{}
-					run := func(e backends.Executable, s []backends.State, list *[]seen, peaks map[string]float32) []float32 {
+					run := func(e backend.Executable, s []backend.State, list *[]seen, peaks map[string]float32) []float32 {
 						c.Observe, c.Peaks = nil, nil
 						if i < 4 {
 							c.Observe = (&model{}).watch(list)

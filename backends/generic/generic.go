@@ -6,22 +6,22 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Backend implements backends.Backend.
+// Backend implements backend.Backend.
 type Backend struct{}
 
-// Name implements backends.Backend.
+// Name implements backend.Backend.
 func (Backend) Name() string { return "generic" }
 
-// Capabilities implements backends.Backend.
-func (Backend) Capabilities() backends.Capabilities {
-	return backends.Capabilities{
+// Capabilities implements backend.Backend.
+func (Backend) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
 		Ops: []mnn.OpType{
 			mnn.OpBatchMatMul, mnn.OpGatherElements, mnn.OpLinearAttention, mnn.OpMoE, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2,
 			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpGatherV2,
@@ -29,14 +29,14 @@ func (Backend) Capabilities() backends.Capabilities {
 			mnn.OpStridedSlice, mnn.OpUnaryOp, mnn.OpUnsqueeze,
 			mnn.OpCast, mnn.OpRange, mnn.OpReLU, mnn.OpSoftmax,
 		},
-		Modes: []backends.Mode{backends.Float, backends.Int8},
+		Modes: []backend.Mode{backend.Float, backend.Int8},
 	}
 }
 
 // executable is a graph with its weights opened.
 type executable struct {
 	g       *mnn.Graph
-	options backends.Options
+	options backend.Options
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
@@ -51,8 +51,8 @@ type executable struct {
 	last []int
 }
 
-// Compile implements backends.Backend.
-func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
+// Compile implements backend.Backend.
+func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.Executable, error) {
 	o.Threads = max(o.Threads, 1)
 	logits, err := ops.Logits(g)
 	if err != nil {
@@ -75,7 +75,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	return e, nil
 }
 
-func newExecutable(g *mnn.Graph, live []bool, output int32, o backends.Options) *executable {
+func newExecutable(g *mnn.Graph, live []bool, output int32, o backend.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output, live: live,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), consts: make([]ops.Tensor, len(g.Ops)),
@@ -118,7 +118,7 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 	return err
 }
 
-// state implements backends.State; there is a cache and a linear state for each op, most of which stay nil.
+// state implements backend.State; there is a cache and a linear state for each op, most of which stay nil.
 type state struct {
 	ops.Memory
 	// logits [tokens, vocabulary] of the last call, if it deferred them.
@@ -126,8 +126,8 @@ type state struct {
 	tokens int
 }
 
-// NewState implements backends.Executable.
-func (e *executable) NewState() backends.State {
+// NewState implements backend.Executable.
+func (e *executable) NewState() backend.State {
 	return &state{Memory: ops.Memory{Caches: make([]*kernel.KVCache, len(e.g.Ops)), Linear: make([]*kernel.LinearState, len(e.g.Ops))}}
 }
 
@@ -135,19 +135,19 @@ func (e *executable) NewState() backends.State {
 type run struct {
 	exe   *executable
 	state *state
-	call  *backends.Call
+	call  *backend.Call
 	vals  []ops.Tensor
 	// input0 is the input of an expert.
 	input0 ops.Tensor
 }
 
-// Run implements backends.Executable.
-func (e *executable) Run(ctx context.Context, states []backends.State, c backends.Call) ([]float32, error) {
+// Run implements backend.Executable.
+func (e *executable) Run(ctx context.Context, states []backend.State, c backend.Call) ([]float32, error) {
 	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
 		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
 	}
 	if len(states) > 1 {
-		return backends.OneByOne(ctx, e, states, c)
+		return backend.OneByOne(ctx, e, states, c)
 	}
 	c.All = c.All || c.Defer
 	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]ops.Tensor, len(e.g.Tensors))}
@@ -165,8 +165,8 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	return logits, nil
 }
 
-// Logits implements backends.Executable. The interpreter has them all already.
-func (e *executable) Logits(_ context.Context, states []backends.State, from, to int) ([]float32, error) {
+// Logits implements backend.Executable. The interpreter has them all already.
+func (e *executable) Logits(_ context.Context, states []backend.State, from, to int) ([]float32, error) {
 	var out []float32
 	at := 0
 	for _, s := range states {
@@ -183,7 +183,7 @@ func (e *executable) Logits(_ context.Context, states []backends.State, from, to
 	return out, nil
 }
 
-// TokenBytes implements backends.Executable: the largest tensors of a token a few times, for values live until their last
+// TokenBytes implements backend.Executable: the largest tensors of a token a few times, for values live until their last
 // reader is through.
 func (e *executable) TokenBytes() int64 {
 	largest := 0

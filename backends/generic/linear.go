@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/internal/ops"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -28,7 +28,7 @@ type linear struct {
 
 // compileLinear opens a layer. The cache takes its weights as floats if it has room. The replaced weights of an expert that it
 // has no room for are not kept: experts hold most of the weights of a model, and a call needs few of them.
-func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, expert bool) (*linear, error) {
+func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options, cache *int64, expert bool) (*linear, error) {
 	m, replace, err := ops.OpenLinear(op, p, w, o)
 	if err != nil {
 		return nil, err

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -67,7 +67,7 @@ func TestModels(t *testing.T) {
 			cuts := [][]int{{tokens}, {1, 59}, {32, 27, 1}}
 			first := make([][]float32, len(cuts))
 			for _, threads := range []int{1, 2, 5} {
-				e, err := Backend{}.Compile(g, file, backends.Options{Threads: threads})
+				e, err := Backend{}.Compile(g, file, backend.Options{Threads: threads})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,7 +76,7 @@ func TestModels(t *testing.T) {
 					var got []float32
 					at := 0
 					for _, n := range cut {
-						y, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: x[at*d.Hidden : (at+n)*d.Hidden], Tokens: n, All: true})
+						y, err := e.Run(t.Context(), []backend.State{s}, backend.Call{Embeddings: x[at*d.Hidden : (at+n)*d.Hidden], Tokens: n, All: true})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -9,10 +9,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/bench"
 )
 
@@ -30,7 +31,7 @@ func (t *tool) benchCommand() *cli.Command {
 			&cli.IntFlag{Name: "depth", Aliases: []string{"d"}, DefaultText: "as many as -p", Usage: "decode after a context of `N` tokens"},
 			&cli.StringFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "all cores", Usage: "`LIST` of thread counts to measure, for example 1,2"},
 			&cli.IntFlag{Name: "repetitions", Aliases: []string{"r"}, Value: 10, Usage: "measure `N` times, after one warm-up run"},
-			&cli.StringFlag{Name: "mode", Value: backends.Int8.String(), Usage: "`MODE` of linear layers: int8, as the engine with memory: low, or float"},
+			&cli.StringFlag{Name: "mode", Value: backend.Int8.String(), Usage: "`MODE` of linear layers: int8, as the engine with memory: low, or float"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
 			jsonFlag(),
 		},
@@ -65,10 +66,10 @@ func (t *tool) bench(c *cli.Context) error {
 	}
 	o.Session = runtime.Options{CacheBytes: memory}
 	switch c.String("mode") {
-	case backends.Int8.String():
-		o.Session.Mode = backends.Int8
-	case backends.Float.String():
-		o.Session.Mode = backends.Float
+	case backend.Int8.String():
+		o.Session.Mode = backend.Int8
+	case backend.Float.String():
+		o.Session.Mode = backend.Float
 	default:
 		return usagef("--mode must be int8 or float, not %q", c.String("mode"))
 	}
@@ -76,7 +77,7 @@ func (t *tool) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := bench.Run(c.Context, args[0], o)
+	r, err := bench.Run(c.Context, args[0], cpu.Backend{}, o)
 	t.progress.stop()
 	if bad := (*bench.OptionError)(nil); errors.As(err, &bad) {
 		return usagef("%v", bad)

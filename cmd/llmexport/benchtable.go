@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/bench"
 )
 
@@ -29,7 +29,7 @@ func writeBench(w io.Writer, r *bench.Report) error {
 
 	s = sheet.New("test", ">threads", ">tokens/s", ">min", ">max", ">std dev", ">rate", "of peak")
 	unit := "GFLOPS"
-	if r.Mode == backends.Int8.String() {
+	if r.Mode == backend.Int8.String() {
 		unit = "GOPS"
 	}
 	for _, res := range r.Results {

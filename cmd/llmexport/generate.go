@@ -10,9 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 func (t *tool) generateCommand() *cli.Command {
@@ -92,9 +93,9 @@ func (t *tool) generate(c *cli.Context) error {
 	}
 	o := runtime.Options{Threads: threads, CacheBytes: memory, DynamicOption: p.Config.DynamicOption}
 	if c.Bool("int8") {
-		o.Mode = backends.Int8
+		o.Mode = backend.Int8
 	}
-	s, err := runtime.NewSession(p, o)
+	s, err := runtime.NewSession(p, cpu.Backend{}, o)
 	if err != nil {
 		return explained(c.Context, args[0], err)
 	}

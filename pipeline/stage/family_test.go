@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -52,7 +53,7 @@ func TestFamilies(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer p.Close()
-				s, err := runtime.NewSession(p, runtime.Options{Mode: backends.Float, Threads: 2, CacheBytes: 1 << 28})
+				s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: 2, CacheBytes: 1 << 28})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -107,7 +108,7 @@ func packageLogits(t *testing.T, dir string, ids []int32) []float32 {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s, err := runtime.NewSession(p, runtime.Options{Mode: backends.Float, Threads: 2})
+	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -21,6 +21,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/verify/reference"
 )
 
@@ -160,7 +161,7 @@ func checkDraft(t *testing.T, pkg *runtime.Package) {
 	if draft.Text().Name != "draft" {
 		t.Fatalf("part %q", draft.Text().Name)
 	}
-	s, err := runtime.NewSession(&draft, runtime.Options{Mode: backends.Float, Threads: 2})
+	s, err := runtime.NewSession(&draft, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -90,13 +90,10 @@ func (o *Options) checkPositions(p *runtime.Package) error {
 // loadTokens is the length of the prompt of Load.
 const loadTokens = 8
 
-// Run measures the package in dir. Bad options are an [OptionError].
-func Run(ctx context.Context, dir string, o Options) (*Report, error) {
+// Run measures the package in dir on a backend. Bad options are an [OptionError].
+func Run(ctx context.Context, dir string, b backend.Backend, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
-	}
-	if o.Session.Backend == nil {
-		o.Session.Backend = cpu.Backend{}
 	}
 	tier, _ := kernel.Tier()
 	r := &Report{
@@ -104,7 +101,7 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 			CPU: CPUModel(), Processors: goruntime.GOMAXPROCS(0), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Go: goruntime.Version(),
 			Features: append([]string{}, kernel.Features()...), Tier: tier,
 		},
-		Backend: o.Session.Backend.Name(), Mode: o.Session.Mode.String(),
+		Backend: b.Name(), Mode: o.Session.Mode.String(),
 		Prompt: o.Prompt, Decode: o.Decode, Depth: o.Depth, Repetitions: o.Repetitions,
 	}
 	var err error
@@ -112,7 +109,7 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 		return nil, err
 	}
 	for _, threads := range o.Threads {
-		res, cost, err := o.run(ctx, dir, threads)
+		res, cost, err := o.run(ctx, dir, b, threads)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +142,7 @@ func describe(dir string) (Facts, error) {
 }
 
 // run measures with one thread count.
-func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Cost, error) {
+func (o *Options) run(ctx context.Context, dir string, b backend.Backend, threads int) (*Result, Cost, error) {
 	res := &Result{Threads: threads}
 	start := time.Now()
 	p, err := runtime.Open(dir)
@@ -159,7 +156,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Co
 	res.Load.Open = time.Since(start).Seconds()
 	session := o.Session
 	session.Threads = threads
-	s, err := runtime.NewSession(p, session)
+	s, err := runtime.NewSession(p, b, session)
 	if err != nil {
 		return nil, Cost{}, err
 	}

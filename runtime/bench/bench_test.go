@@ -113,7 +113,7 @@ func TestOptions(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		_, err := Run(t.Context(), "", o)
+		_, err := Run(t.Context(), "", nil, o)
 		if bad := (*OptionError)(nil); !errors.As(err, &bad) {
 			t.Errorf("%s: %v", name, err)
 		}

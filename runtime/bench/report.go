@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // Report is the result of Run.
@@ -78,12 +78,12 @@ type Rate struct {
 }
 
 // rate sets the fields that depend on the package's cost and the machine's peaks.
-func (r *Report) rate(res *Result, mode backends.Mode) {
+func (r *Report) rate(res *Result, mode backend.Mode) {
 	c := r.Package.Cost
 	if p := res.Prefill; p != nil {
 		p.Giga = c.prefillOperations(r.Prompt) / float64(r.Prompt) * p.TokensPerSecond.Median / 1e9
 		kind := "fp32"
-		if mode == backends.Int8 {
+		if mode == backend.Int8 {
 			kind = "int8"
 		}
 		p.Share = share(p.Giga, res.Peaks.compute(kind))

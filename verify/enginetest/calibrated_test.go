@@ -11,11 +11,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // quick is a calibration that takes a moment.
@@ -113,7 +113,7 @@ func agree(t *testing.T, list []*engine, dir string) {
 	defer p.Close()
 	w := [][]int32{window(t, p, tokens)}
 	type mode struct {
-		mode   backends.Mode
+		mode   backend.Mode
 		option int
 		repack bool
 	}
@@ -128,14 +128,14 @@ func agree(t *testing.T, list []*engine, dir string) {
 		repack := e.version < "3.6"
 		for _, threads := range []int{1, 4} {
 			config := map[string]any{"memory": "high", "thread_num": threads}
-			kl, _ := divergence(t, e.logits(t, dir, config, w, decode), want(mode{mode: backends.Float}), p.Vocabulary())
+			kl, _ := divergence(t, e.logits(t, dir, config, w, decode), want(mode{mode: backend.Float}), p.Vocabulary())
 			if t.Logf("engine %s, float, %d threads: KL %.6g", e.version, threads, kl); !(kl <= maxFloat) {
 				t.Errorf("engine %s, float, %d threads: KL %.3g is more than %g", e.version, threads, kl, maxFloat)
 			}
 			for _, option := range []int{0, 2} {
 				config = map[string]any{"memory": "low", "thread_num": threads, "dynamic_option": option}
 				sameBits(t, fmt.Sprintf("engine %s, dynamic_option %d, %d threads", e.version, option, threads),
-					e.logits(t, dir, config, w, decode), want(mode{backends.Int8, option, repack}))
+					e.logits(t, dir, config, w, decode), want(mode{backend.Int8, option, repack}))
 			}
 		}
 		// Where the package allows it, the first load leaves the engine's cache of repacked weights and the second reads it.
@@ -143,7 +143,7 @@ func agree(t *testing.T, list []*engine, dir string) {
 		config["use_mmap"], config["tmp_path"] = true, t.TempDir()
 		for load := 1; load <= 2; load++ {
 			sameBits(t, fmt.Sprintf("engine %s, as shipped and mapped, load %d", e.version, load),
-				e.logits(t, dir, config, w, decode), want(mode{backends.Int8, p.Config.DynamicOption, repack}))
+				e.logits(t, dir, config, w, decode), want(mode{backend.Int8, p.Config.DynamicOption, repack}))
 		}
 		made, err := filepath.Glob(filepath.Join(config["tmp_path"].(string), "*.static"))
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 var update = flag.Bool("update", false, "rewrite what docs/families.md says was measured, and the goldens of templates")
@@ -159,8 +159,8 @@ func TestQuantizedFamilies(t *testing.T) {
 				}
 				defer p.Close()
 				w := [][]int32{g.IDs}
-				compare(t, all, f, p, w, 8, "float", runtime.Options{Mode: backends.Float}, map[string]any{"memory": "high"}, maxFloat)
-				compare(t, all, f, p, w, 8, "int8", runtime.Options{Mode: backends.Int8}, map[string]any{"memory": "low"}, maxInt8)
+				compare(t, all, f, p, w, 8, "float", runtime.Options{Mode: backend.Float}, map[string]any{"memory": "high"}, maxFloat)
+				compare(t, all, f, p, w, 8, "int8", runtime.Options{Mode: backend.Int8}, map[string]any{"memory": "low"}, maxInt8)
 			})
 		}
 	}

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -91,7 +92,7 @@ func export(t *testing.T, checkpoint string, f form) string {
 func ours(t *testing.T, p *runtime.Package, o runtime.Options, windows [][]int32, decode int) []float32 {
 	t.Helper()
 	o.CacheBytes = 1 << 30
-	s, err := runtime.NewSession(p, o)
+	s, err := runtime.NewSession(p, cpu.Backend{}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +137,9 @@ func TestMatrix(t *testing.T) {
 				defer p.Close()
 				w := [][]int32{window(t, p, 512)}
 				for _, decode := range []int{0, 256} {
-					compare(t, all, f, p, w, decode, "float", runtime.Options{Mode: backends.Float}, map[string]any{"memory": "high"}, maxFloat)
+					compare(t, all, f, p, w, decode, "float", runtime.Options{Mode: backend.Float}, map[string]any{"memory": "high"}, maxFloat)
 					for _, option := range []int{0, 2} {
-						compare(t, all, f, p, w, decode, fmt.Sprint("int8-", option), runtime.Options{Mode: backends.Int8, DynamicOption: option},
+						compare(t, all, f, p, w, decode, fmt.Sprint("int8-", option), runtime.Options{Mode: backend.Int8, DynamicOption: option},
 							map[string]any{"memory": "low", "dynamic_option": option}, maxInt8)
 					}
 				}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 )
@@ -58,7 +59,7 @@ func packaged(t *testing.T, dir, engine string, ids [][]int32) (logits []float32
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s, err := runtime.NewSession(p, runtime.Options{Threads: 1, CacheBytes: 1 << 28})
+	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Threads: 1, CacheBytes: 1 << 28})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package ops
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -11,9 +11,9 @@ import (
 
 // Exact reports whether a layer that multiplies float weights takes the engine's order of sums. Its results become int8 codes
 // later in Int8 mode, where a difference in the last bit counts: routers and gates, which are kept as floats, are small.
-func Exact(m *mnn.Matrix, mode backends.Mode) bool {
+func Exact(m *mnn.Matrix, mode backend.Mode) bool {
 	const most = 1 << 22
-	return mode == backends.Int8 && int64(m.Rows)*int64(m.Cols) <= most
+	return mode == backend.Int8 && int64(m.Rows)*int64(m.Cols) <= most
 }
 
 // Int8 makes the form of m that computes in int8 with activations quantized as in option, on that many threads. repack runs
@@ -45,7 +45,7 @@ func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*ke
 }
 
 // OpenLinear opens a 1x1 Convolution with its bias, or that of Options.Replace, and the weights [rows, cols] of Options.Replace.
-func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backends.Options) (m *mnn.Matrix, replace []float32, err error) {
+func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options) (m *mnn.Matrix, replace []float32, err error) {
 	if m, err = p.Open(w); err != nil || o.Replace == nil {
 		return m, nil, err
 	}
@@ -64,7 +64,7 @@ func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backends.Optio
 }
 
 // Replacement gives the weights of Options.Replace again, for a layer of rows x cols that does not keep them.
-func Replacement(op *mnn.Op, rows, cols int, o *backends.Options) ([]float32, error) {
+func Replacement(op *mnn.Op, rows, cols int, o *backend.Options) ([]float32, error) {
 	w, _, err := o.Replace(op)
 	if err == nil && len(w) != rows*cols {
 		err = fmt.Errorf("%d weights replace %d x %d: %w", len(w), rows, cols, tensor.ErrCorrupt)
@@ -74,10 +74,10 @@ func Replacement(op *mnn.Op, rows, cols int, o *backends.Options) ([]float32, er
 
 // Quantizes reports whether a layer computes in int8, and how its activations are quantized then. The engine quantizes
 // activations only for weights that are packed codes.
-func Quantizes(m *mnn.Matrix, replace []float32, o *backends.Options) (kernel.DynOption, bool) {
+func Quantizes(m *mnn.Matrix, replace []float32, o *backend.Options) (kernel.DynOption, bool) {
 	option := kernel.DynToken
 	if o.DynamicOption%8 == int(kernel.DynBlock) {
 		option = kernel.DynBlock
 	}
-	return option, o.Mode == backends.Int8 && replace == nil && m.Bits <= 8
+	return option, o.Mode == backend.Int8 && replace == nil && m.Bits <= 8
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -20,7 +20,7 @@ type Norm struct {
 }
 
 // OpenNorm compiles a LayerNorm.
-func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backends.Options) (*Norm, error) {
+func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backend.Options) (*Norm, error) {
 	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4}
 	var err error
 	if n.Gamma, n.Beta, err = p.Norm32(w); err != nil {

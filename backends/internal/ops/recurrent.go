@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -20,7 +20,7 @@ type Recurrence struct {
 }
 
 // NewRecurrence checks a LinearAttention with inputs of these shapes for that many tokens.
-func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int, o *backends.Options) (*Recurrence, error) {
+func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int, o *backend.Options) (*Recurrence, error) {
 	const most = 1 << 20 // of heads, of what a head holds, and of taps
 	hk, hv, dk, dv := int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
 	for _, n := range []int{hk, hv, dk, dv} {

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Memory holds the caches and recurrent states of a conversation. It implements Len and Reset of backends.State.
+// Memory holds the caches and recurrent states of a conversation. It implements Len and Reset of backend.State.
 type Memory struct {
 	Positions int
 	Caches    []*kernel.KVCache     // nil before the first call of an Attention op

@@ -1,9 +1,9 @@
-// Package backends defines how a graph is run: a [Backend] compiles the graph of a package with its
+// Package backend defines how a graph is run: a [Backend] compiles the graph of a package with its
 // weights into an [Executable], which runs calls over a [State], the KV cache of one conversation.
 //
 // A backend interprets the graph op by op and knows nothing of model families, so that a wrong graph gives a
 // wrong result. Ops it cannot run are refused at Compile with tensor.ErrUnsupported.
-package backends
+package backend
 
 import (
 	"context"
