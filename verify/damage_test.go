@@ -16,7 +16,6 @@ import (
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/assemble"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -258,7 +257,7 @@ var damages = map[string][]damage{
 		}, fails: []string{"weights", "layers", "perplexity", "kl", "decode"}, detail: "layer 2 is the first bad one"},
 		{name: "a layer's output cannot be found", files: func(e *edition) {
 			e.graph(func(g *mnn.Graph) {
-				_, o := op(e.t, g, lower.LayerOutput(1))
+				_, o := op(e.t, g, mnn.LayerOutput(1))
 				o.Name = "/else"
 			})
 		}, fails: []string{"layers"}, detail: `layer 1: the graph has no op "/layers.1/mlp/residual"`},

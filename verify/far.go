@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -167,9 +166,9 @@ func kinds(d *arch.Decoder) (layers []int) {
 func cut(g *mnn.Graph, layers []int, n int) (*mnn.Graph, error) {
 	outputs := make([]int32, n)
 	for i := range outputs {
-		at := slices.IndexFunc(g.Ops, func(o mnn.Op) bool { return o.Name == lower.LayerOutput(i) })
+		at := slices.IndexFunc(g.Ops, func(o mnn.Op) bool { return o.Name == mnn.LayerOutput(i) })
 		if at < 0 || len(g.Ops[at].Outputs) != 1 {
-			return nil, fmt.Errorf("layer %d: the graph has no op %q", i, lower.LayerOutput(i))
+			return nil, fmt.Errorf("layer %d: the graph has no op %q", i, mnn.LayerOutput(i))
 		}
 		outputs[i] = g.Ops[at].Outputs[0]
 	}
@@ -241,7 +240,7 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 	got := make([][]float32, len(p.layers))
 	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
 		for i, l := range p.layers {
-			if op.Name == lower.LayerOutput(l) {
+			if op.Name == mnn.LayerOutput(l) {
 				got[i] = slices.Clone(p.tail(v))
 			}
 		}
@@ -252,7 +251,7 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 	worst, worstAt := 0.0, 0
 	for i, want := range p.states {
 		if len(got[i]) != len(want) {
-			return fail(f.Value, "layer %d: the graph has no op %q with %d numbers for %d tokens", p.layers[i], lower.LayerOutput(p.layers[i]), len(want), farRows)
+			return fail(f.Value, "layer %d: the graph has no op %q with %d numbers for %d tokens", p.layers[i], mnn.LayerOutput(p.layers[i]), len(want), farRows)
 		}
 		if e := relativeError(want, got[i]); !(e <= worst) {
 			worst, worstAt = e, p.layers[i]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -63,7 +62,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	outputs := map[string]int{}
 	for i := range s.Source.Decoder.Layers {
-		outputs[lower.LayerOutput(i)] = i
+		outputs[mnn.LayerOutput(i)] = i
 	}
 	got := make([][]float32, len(outputs))
 	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
@@ -79,7 +78,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	value := map[string]float64{"limit": limit}
 	err = s.Source.Reference.Layers(ctx, [][]int32{w}, func(i int, want []float32) error {
 		if len(got[i]) != len(want) {
-			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", i, lower.LayerOutput(i), len(want))
+			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", i, mnn.LayerOutput(i), len(want))
 		}
 		e := relativeError(want, got[i])
 		value[fmt.Sprintf("layer_%d", i)] = e

@@ -10,14 +10,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Names of ops by which checks find places in the graphs of this package.
-const (
-	// HeadOp is the linear that makes logits.
-	HeadOp = "/lm/lm_head/Linear"
-)
-
-// LayerOutput names the op that adds the last branch of layer i to the residual stream.
-func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }
+// HeadOp names the linear that makes logits.
+const HeadOp = "/lm/lm_head/Linear"
 
 // Classic lowers to the form that every engine from 3.5.0 on loads: plain tensors between layers, rotary
 // embedding from elementary ops, and one Attention op per layer, or per head if heads have different masks.
@@ -131,14 +125,14 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 		out := name + "sum"
 		switch {
 		case k == len(l)-1 && br.Gain.Tensor == "":
-			out = LayerOutput(i)
+			out = mnn.LayerOutput(i)
 		case kind != "mlp":
 			out = name + "residual"
 		}
 		h = b.binary(out, mnn.BinaryAdd, h, y)
 		if br.Gain.Tensor != "" {
 			if out = name + "gained"; k == len(l)-1 {
-				out = LayerOutput(i)
+				out = mnn.LayerOutput(i)
 			}
 			h = b.binary(out, mnn.BinaryMul, h, b.constant(name+"gain", br.Gain))
 		}

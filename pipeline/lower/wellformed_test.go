@@ -49,8 +49,8 @@ func checkWellFormed(t *testing.T, d *arch.Decoder, m *Model) {
 	}
 	checkSlots(t, d, m)
 	for i := range d.Layers {
-		if !seen[LayerOutput(i)] {
-			t.Errorf("no tensor %s", LayerOutput(i))
+		if !seen[mnn.LayerOutput(i)] {
+			t.Errorf("no tensor %s", mnn.LayerOutput(i))
 		}
 	}
 	place(m)

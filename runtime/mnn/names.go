@@ -1,9 +1,15 @@
 package mnn
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+)
 
 // GraphFile returns the name of the file that holds the graph of a part of a package. The text model has the empty name.
 func GraphFile(part string) string { return cmp.Or(part, "llm") + ".mnn" }
 
 // WeightFile returns the name of the file that holds the weights of a part. The engine derives it from that of the graph.
 func WeightFile(part string) string { return GraphFile(part) + ".weight" }
+
+// LayerOutput names the op that adds the last branch of layer i to the residual stream.
+func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }
