@@ -30,7 +30,7 @@ func BenchmarkEvaluate(b *testing.B) {
 		})
 	}
 	run("reference", func(b *testing.B) error {
-		return s.Source.Reference.Score(b.Context(), windows, func(reference.Tile) error { return nil })
+		return s.Source.Reference.(*reference.Model).Score(b.Context(), windows, func(reference.Tile) error { return nil })
 	})
 	for _, mode := range []backend.Mode{backend.Float, backend.Int8} {
 		sess, err := runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{Mode: mode, CacheBytes: 1 << 28})

@@ -1,6 +1,6 @@
 // Package verify decides whether a package is what it claims to be. A [Check] makes one claim and can fail; the
 // table in checks.go lists them. [Run] evaluates the package once, on its own runtime and, where the source is
-// there, against verify/reference, and lets every check look at the result.
+// there, against the [Reference], and lets every check look at the result.
 //
 // What is measured, and how, is fixed by [Options] and recorded with the numbers: text, window, positions
 // scored. Perplexity is exp of the mean negative log-likelihood per token, KL divergence the mean over tokens
@@ -11,45 +11,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 
 	"github.com/rs/zerolog"
 
-	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
-	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
-	"github.com/llmexport/llmexport/verify/reference"
 )
-
-// Source is the checkpoint that a package is compared with.
-type Source struct {
-	Decoder   *arch.Decoder
-	Tensors   tensor.Source
-	Tokenizer *tokenizer.Tokenizer
-	// TokenizerJSON spells Tokenizer as a tokenizer.json. It reads the checkpoint again, so that a large file is in memory only
-	// where a program asks for it.
-	TokenizerJSON func() ([]byte, error)
-	// Facts are what the checkpoint says of using its tokenizer.
-	Facts TokenizerFacts
-	// Reference is nil where the weights are not here any more, only what is known of them: nothing of Tensors can be read
-	// then, and checks that need the float model are skipped.
-	Reference *reference.Model
-
-	index sync.Once
-	infos map[string]tensor.Info // by name, of Tensors
-}
-
-// TokenizerFacts are the ids and texts that a packaged tokenizer carries beside its vocabulary.
-type TokenizerFacts struct {
-	Stop, Special, Prefix  []int32
-	ChatTemplate, BOS, EOS string
-	// Simplified says that the recipe asked for a plain template in place of ChatTemplate.
-	Simplified bool
-}
 
 // Subject is a package under examination.
 type Subject struct {

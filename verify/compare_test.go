@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 	} else if b, _ := want[1].Int8.KL.Mean(); b < 2*a {
 		t.Errorf("4 bits diverge by %g, 3 bits by %g", a, b)
 	}
-	source, packages := openSource(t, tiny), openAll(t, dirs...)
+	source, packages := openSource(t, tiny, 1<<30), openAll(t, dirs...)
 	for _, c := range []struct {
 		threads int
 		memory  int64

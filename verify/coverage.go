@@ -30,18 +30,19 @@ func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
 		}
 	}
 	// A tensor that the model sees in other forms is in the package if all of them are.
-	views, forms := map[string]bool{}, map[string][]string{}
-	for i := range s.Source.Decoder.Views {
-		v := &s.Source.Decoder.Views[i]
-		views[v.Name] = true
-		for _, of := range v.Parts() {
-			forms[of] = append(forms[of], v.Name)
+	forms := map[string][]string{}
+	for view, parts := range s.Source.Model.Views {
+		for _, of := range parts {
+			forms[of] = append(forms[of], view)
 		}
 	}
 	var missing []string
-	left, all := 0, slices.DeleteFunc(slices.Clone(s.Source.Tensors.Tensors()), func(t tensor.Info) bool { return views[t.Name] })
+	left, all := 0, slices.DeleteFunc(slices.Clone(s.Source.Tensors.Tensors()), func(t tensor.Info) bool {
+		_, view := s.Source.Model.Views[t.Name]
+		return view
+	})
 	for _, t := range all {
-		reason, claimed := s.Source.Decoder.Claimed[t.Name]
+		reason, claimed := s.Source.Model.Claimed[t.Name]
 		whole := len(forms[t.Name]) > 0 && !slices.ContainsFunc(forms[t.Name], func(n string) bool { return !stored[n] })
 		switch {
 		case stored[t.Name], whole:

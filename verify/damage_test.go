@@ -90,7 +90,7 @@ var damages = map[string][]damage{
 			}
 		}, fails: []string{"coverage", "weights", "graph"}, detail: "not in the package: model.layers.1.mlp.up_proj.weight"},
 		{name: "a reason that the description does not give", subject: func(t *testing.T, s *verify.Subject) {
-			s.Source.Decoder.Claimed["model.layers.0.rotary.inv_freq"] = "weight"
+			s.Source.Model.Claimed["model.layers.0.rotary.inv_freq"] = "weight"
 			s.Source.Tensors = &more{s.Source.Tensors, "model.layers.0.rotary.inv_freq"}
 		}, fails: []string{"coverage"}, detail: "inv_freq"},
 	},

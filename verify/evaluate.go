@@ -67,8 +67,8 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 		return nil, fmt.Errorf("no position of a window of %d tokens is scored from %d on", length, from)
 	}
 	vocab := s.Package.Vocabulary()
-	if src := s.Source; src != nil && src.Decoder.Vocab != vocab {
-		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", vocab, src.Decoder.Vocab, tensor.ErrCorrupt)
+	if src := s.Source; src != nil && src.Model.Vocab != vocab {
+		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", vocab, src.Model.Vocab, tensor.ErrCorrupt)
 	}
 	rows := tileRows(s.Options, vocab)
 	src, _ := s.float()
@@ -142,7 +142,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 		var ref []float32
 		if src := ev.source; src != nil {
 			ref = ev.ref[:t.Rows*ev.vocab]
-			width, at := src.Decoder.Hidden, t.window*len(w)+t.Position
+			width, at := src.Model.Hidden, t.window*len(w)+t.Position
 			if err := src.Reference.Logits(ctx, ref, hidden[at*width:(at+t.Rows)*width]); err != nil {
 				return err
 			}

@@ -3,15 +3,12 @@ package verify
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/llmexport/llmexport/backends/cpu"
-	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 const (
@@ -52,13 +49,13 @@ type parts struct {
 }
 
 func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason string, err error) {
-	d := s.Source.Decoder
+	d := &s.Source.Model
 	most := d.MaxPositions
 	if n := s.Package.Config.MaxPositions; n > 0 {
 		most = min(most, n)
 	}
 	reach, beyond := 0, 0
-	for _, at := range bounds(d) {
+	for _, at := range d.Bounds {
 		switch {
 		case at >= most: // no position lies behind it
 		case at > farthest:
@@ -74,16 +71,11 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 	if reach == 0 || n <= compared {
 		return nil, reason, nil
 	}
-	p = &far{layers: kinds(d), tokens: make([]int32, n)}
+	p = &far{layers: d.Kinds, tokens: make([]int32, n)}
 	for i := range p.tokens { // any will do, as long as they differ
 		p.tokens[i] = int32(uint64(i+1) * 0x9e3779b97f4a7c15 >> 33 % uint64(d.Vocab))
 	}
-	part := *d
-	part.Layers = nil
-	for _, i := range p.layers {
-		part.Layers = append(part.Layers, d.Layers[i])
-	}
-	model, err := reference.New(&part, s.Source.Tensors, reference.Options{Threads: s.Options.Threads, Memory: s.Options.Memory})
+	model, err := s.Source.Part(p.layers)
 	if err != nil {
 		return nil, "", err
 	}
@@ -91,7 +83,7 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, positions behind %d are not tried", n, reach), nil
 	}
 	text := *s.Package.Text()
-	if text.Graph, err = cut(text.Graph, p.layers, len(d.Layers)); err != nil {
+	if text.Graph, err = cut(text.Graph, p.layers, d.Layers); err != nil {
 		return nil, "", err
 	}
 	pkg := *s.Package
@@ -114,51 +106,6 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 // tail is what v, which has as much for every token, has for the last farRows.
 func (p *far) tail(v []float32) []float32 {
 	return v[len(v)/len(p.tokens)*(len(p.tokens)-farRows):]
-}
-
-// bounds are the positions behind which attention sees less than everything, or turns otherwise.
-func bounds(d *arch.Decoder) []int {
-	at := map[int]bool{}
-	rope := func(r *arch.Rope) {
-		if r != nil && r.Long != nil {
-			at[r.Original] = true
-		}
-	}
-	for _, layer := range d.Layers {
-		for _, b := range layer {
-			switch a := b.Block.(type) {
-			case *arch.Attention:
-				at[a.Window], at[a.Chunk] = true, true
-				rope(a.Rope)
-			case *arch.LatentAttention:
-				rope(a.Rope)
-			}
-		}
-	}
-	delete(at, 0)
-	return slices.Sorted(maps.Keys(at))
-}
-
-// kinds are the first layers of each kind.
-func kinds(d *arch.Decoder) (layers []int) {
-	seen := map[string]bool{}
-	for i, layer := range d.Layers {
-		kind := ""
-		for _, b := range layer {
-			kind += fmt.Sprintf("%T ", b.Block)
-			if a, ok := b.Block.(*arch.Attention); ok {
-				kind += fmt.Sprint(a.Window, a.Chunk, a.Temperature != nil, a.Slopes != nil)
-				if a.Rope != nil {
-					kind += fmt.Sprint(*a.Rope)
-				}
-			}
-		}
-		if !seen[kind] {
-			seen[kind] = true
-			layers = append(layers, i)
-		}
-	}
-	return layers
 }
 
 // cut leaves of a graph of n layers those that are listed, the first one among them: each reads what the one before it in
@@ -214,7 +161,7 @@ func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Findin
 	if len(got) != len(p.logits) {
 		return fail(f.Value, "the graph makes %d logits for %d tokens, the source %d", len(got), farRows, len(p.logits))
 	}
-	kl, _ := compareLogits(p.logits, got, s.Source.Decoder.Vocab, s.Options.Threads)
+	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
 	f.Value["kl_far"], f.Value["far"] = kl, float64(n)
 	if !(kl <= maxGraphKL) {
 		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: a window, a chunk or rotary frequencies differ there", kl, p.layers, farRows, n)

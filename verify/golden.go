@@ -165,7 +165,7 @@ func matchLogits(want []manifest.Logit, got func(t int32) (float32, bool)) error
 // matchSource compares the reference with a golden. The output is compared step by step with the recorded prefix
 // as context; a tie within maxGoldenDiff may fall either way.
 func matchSource(ctx context.Context, s *Subject, g Golden) error {
-	vocab := s.Source.Decoder.Vocab
+	vocab := s.Source.Model.Vocab
 	all := slices.Concat(g.Prompt, g.Output)
 	for _, t := range all {
 		if t < 0 || int(t) >= vocab {
@@ -176,7 +176,7 @@ func matchSource(ctx context.Context, s *Subject, g Golden) error {
 	if err != nil {
 		return err
 	}
-	d := s.Source.Decoder.Hidden
+	d := s.Source.Model.Hidden
 	h = h[(len(g.Prompt)-1)*d:]
 	logits := make([]float32, len(h)/d*vocab)
 	if err := s.Source.Reference.Logits(ctx, logits, h); err != nil {

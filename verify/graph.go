@@ -52,14 +52,14 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	want := make([]float32, len(w)*s.Source.Decoder.Vocab)
+	want := make([]float32, len(w)*s.Source.Model.Vocab)
 	if err := s.Source.Reference.Logits(ctx, want, h); err != nil {
 		return Finding{}, err
 	}
 	if len(got) != len(want) {
 		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
 	}
-	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab, s.Options.Threads)
+	kl, diff := compareLogits(want, got, s.Source.Model.Vocab, s.Options.Threads)
 	value := map[string]float64{"kl": kl, "largest_difference": diff}
 	f, err := atMost(kl, maxGraphKL, "nats", value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 	if err != nil || !f.Passed {
@@ -80,11 +80,11 @@ func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) 
 		}
 		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
 	}
-	table, _, err := s.Source.open(s.Source.Decoder.Embedding.Tensor)
+	table, _, err := s.Source.open(s.Source.Model.Embedding)
 	if err != nil {
 		return nil, err
 	}
-	hidden := s.Source.Decoder.Hidden
+	hidden := s.Source.Model.Hidden
 	return runtime.NewSession(pkg, cpu.Backend{}, runtime.Options{
 		Mode: backend.Float, Threads: s.Options.Threads,
 		Replace: func(op *mnn.Op) (weights, bias []float32, err error) {

@@ -61,7 +61,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	outputs := map[string]int{}
-	for i := range s.Source.Decoder.Layers {
+	for i := range s.Source.Model.Layers {
 		outputs[mnn.LayerOutput(i)] = i
 	}
 	got := make([][]float32, len(outputs))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/verify"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // memoryVariable makes TestMemory evaluate the package in that directory and print what the process took.
@@ -65,13 +64,9 @@ func TestMemory(t *testing.T) {
 
 // evaluateWithin returns the most memory that the process has taken so far.
 func evaluateWithin(t *testing.T, dir string, limit int64, windows int) int {
-	s := open(t, dir, memoryFamily)
+	s := open(t, dir, "")
+	s.Source = openSource(t, memoryFamily, limit)
 	s.Options.Window, s.Options.Windows, s.Options.Memory = 128, windows, limit
-	ref, err := reference.New(s.Source.Decoder, s.Source.Tensors, reference.Options{Threads: 2, Memory: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Source.Reference = ref
 	e, err := verify.Evaluate(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

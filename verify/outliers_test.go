@@ -74,7 +74,7 @@ func fits(t *testing.T, dir string, base tensor.Source) *verify.Fits {
 func TestOutlierWeights(t *testing.T) {
 	t.Parallel()
 	source := outliers(t)
-	checkpoint := openSource(t, source)
+	checkpoint := openSource(t, source, 1<<30)
 	const calibration = "calibrate: {tokens: 1024, window: 64, probe: 64}\nverify: {enabled: false}"
 	widths := map[string][]int{}
 	for _, method := range []string{`"rtn"`, `"search"`, `"hqq"`, `"gptq"`, `["awq", "gptq"]`, `{"omniquant": {"steps": 5}}`} {

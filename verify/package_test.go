@@ -19,7 +19,6 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 const (
@@ -79,28 +78,24 @@ func open(t testing.TB, dir, source string) *verify.Subject {
 		Text: verify.BuiltIn, TextName: "the built-in text", Window: 64, Windows: 2, DecodeTokens: 8, Bits: 4, Checks: checks, Threads: 2, Memory: 1 << 30,
 	}}
 	if source != "" {
-		s.Source = openSource(t, source)
+		s.Source = openSource(t, source, 1<<30)
 	}
 	return s
 }
 
-func openSource(t testing.TB, dir string) *verify.Source {
+// openSource opens a checkpoint whose reference keeps a limit on memory.
+func openSource(t testing.TB, dir string, memory int64) *verify.Source {
 	t.Helper()
 	src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(src.Close)
-	ref, err := reference.New(src.Decoder, src.Weights, reference.Options{Threads: 2, Memory: 1 << 30})
+	v, err := assemble.VerifySource(src, verify.Options{Threads: 2, Memory: memory, Window: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := src.Facts
-	return &verify.Source{
-		Decoder: src.Decoder, Tensors: src.Weights, Tokenizer: src.Tokenizer, Reference: ref,
-		TokenizerJSON: func() ([]byte, error) { return source.TokenizerJSON(dir) },
-		Facts:         verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS},
-	}
+	return v
 }
 
 // edition is a copy of a package that a test changes and seals again, so that digests betray nothing.

@@ -29,7 +29,7 @@ const (
 func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 	absolute := s.Package.Config.LLMExport.AbsolutePositions
 	if s.Source != nil {
-		absolute = s.Source.Decoder.AbsolutePositions()
+		absolute = s.Source.Model.AbsolutePositions
 	}
 	if absolute != "" {
 		return skip("positions count by themselves: %s", absolute)

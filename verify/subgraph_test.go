@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify"
@@ -142,9 +141,9 @@ func TestCoverageOfViews(t *testing.T) {
 		s := open(t, goodPackage(t), tiny)
 		s.Options.Window = damagedWindow
 		s.Source.Tensors = &more{s.Source.Tensors, fused}
-		s.Source.Decoder.Claimed[fused] = "weight"
+		s.Source.Model.Claimed[fused] = "weight"
 		for _, v := range c.views {
-			s.Source.Decoder.Views = append(s.Source.Decoder.Views, arch.View{Name: v, Tensor: fused, Rows: 1})
+			s.Source.Model.Views[v] = []string{fused}
 		}
 		res, err := verify.Run(t.Context(), s)
 		if err != nil {

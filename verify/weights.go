@@ -503,47 +503,6 @@ func compareRow(got, want []float32, bound func(c int) float64) (float64, error)
 	return worst, nil
 }
 
-// rowReader reads rows of a source tensor as floats.
-type rowReader struct {
-	read func(b []byte, off int64) error
-	info tensor.Info
-	raw  []byte
-}
-
-// open finds a tensor of the checkpoint.
-func (s *Source) open(name string) (rowReader, tensor.Info, error) {
-	s.index.Do(func() {
-		s.infos = map[string]tensor.Info{}
-		for _, t := range s.Tensors.Tensors() {
-			s.infos[t.Name] = t
-		}
-	})
-	t, ok := s.infos[name]
-	if !ok {
-		return rowReader{}, t, fmt.Errorf("the source has no such tensor")
-	}
-	r, err := s.Tensors.Open(name)
-	if err != nil {
-		return rowReader{}, t, err
-	}
-	return rowReader{info: t, read: func(b []byte, off int64) error {
-		_, err := r.ReadAt(b, off)
-		return err
-	}}, t, nil
-}
-
-// row fills dst with row r of len(dst) elements.
-func (s *rowReader) row(dst []float32, r int) error {
-	size := s.info.DType.Size()
-	if s.raw == nil {
-		s.raw = make([]byte, int64(len(dst))*size)
-	}
-	if err := s.read(s.raw, int64(r)*int64(len(dst))*size); err != nil {
-		return err
-	}
-	return kernel.ToF32(dst, s.raw, s.info.DType)
-}
-
 func equalFloats(got []float32, src rowReader, info tensor.Info) error {
 	n, err := info.Shape.Elements()
 	if err != nil {

@@ -1,5 +1,11 @@
 package arch
 
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
 // AbsolutePositions returns why the same tokens may have other logits elsewhere in a context, with nothing before them;
 // it is empty for most models, which depend only on distances between tokens.
 func (d *Decoder) AbsolutePositions() string {
@@ -30,4 +36,50 @@ func (d *Decoder) AbsolutePositions() string {
 		}
 	}
 	return ""
+}
+
+// Bounds returns the positions from which attention sees less than everything before it, or uses other rotary frequencies;
+// ascending.
+func (d *Decoder) Bounds() []int {
+	at := map[int]bool{}
+	rope := func(r *Rope) {
+		if r != nil && r.Long != nil {
+			at[r.Original] = true
+		}
+	}
+	for _, layer := range d.Layers {
+		for _, b := range layer {
+			switch a := b.Block.(type) {
+			case *Attention:
+				at[a.Window], at[a.Chunk] = true, true
+				rope(a.Rope)
+			case *LatentAttention:
+				rope(a.Rope)
+			}
+		}
+	}
+	delete(at, 0)
+	return slices.Sorted(maps.Keys(at))
+}
+
+// Kinds returns the first layer of each kind: those of one kind have the same blocks, whose attention treats positions alike.
+func (d *Decoder) Kinds() (layers []int) {
+	seen := map[string]bool{}
+	for i, layer := range d.Layers {
+		kind := ""
+		for _, b := range layer {
+			kind += fmt.Sprintf("%T ", b.Block)
+			if a, ok := b.Block.(*Attention); ok {
+				kind += fmt.Sprint(a.Window, a.Chunk, a.Temperature != nil, a.Slopes != nil)
+				if a.Rope != nil {
+					kind += fmt.Sprint(*a.Rope)
+				}
+			}
+		}
+		if !seen[kind] {
+			seen[kind] = true
+			layers = append(layers, i)
+		}
+	}
+	return layers
 }

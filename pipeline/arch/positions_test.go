@@ -1,6 +1,9 @@
 package arch
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestAbsolutePositions(t *testing.T) {
 	learned := &Decoder{Positions: Weight{"wpe", 8, 4}}
@@ -20,5 +23,22 @@ func TestAbsolutePositions(t *testing.T) {
 		if got := d.AbsolutePositions(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestBoundsAndKinds(t *testing.T) {
+	long := &Rope{Dim: 4, Original: 32, Long: []float64{1, 1}}
+	d := &Decoder{Layers: []Layer{
+		{{Block: &Attention{Window: 16, Rope: &Rope{Dim: 4, Original: 8}}}, {Block: &MLP{}}},
+		{{Block: &Attention{Window: 16, Rope: &Rope{Dim: 4, Original: 8}, HeadDim: 64}}, {Block: &MLP{}}},
+		{{Block: &Attention{Chunk: 64}}, {Block: &MLP{}}},
+		{{Block: &LatentAttention{Rope: long}}},
+		{{Block: &Attention{Chunk: 64, Slopes: []float64{1}}}, {Block: &MLP{}}},
+	}}
+	if got, want := d.Bounds(), []int{16, 32, 64}; !slices.Equal(got, want) {
+		t.Errorf("bounds %v, want %v", got, want)
+	}
+	if got, want := d.Kinds(), []int{0, 2, 3, 4}; !slices.Equal(got, want) {
+		t.Errorf("kinds %v, want %v", got, want)
 	}
 }

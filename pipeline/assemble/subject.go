@@ -43,24 +43,47 @@ func Subject(dir string, m *manifest.Manifest, src *source.Source, c quant.Close
 
 // VerifySource is the source as packages are compared with it.
 func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
-	var ref *reference.Model // none without weights
-	if s.Heads == nil {
-		var err error
-		if ref, err = reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory}); err != nil {
-			return nil, err
-		}
-		if err := Verification(ref, o.Window).Within(VerifyShare*o.Memory, s.Decoder); err != nil {
-			return nil, err
-		}
-	}
 	f := s.Facts
-	return &verify.Source{
-		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
+	v := &verify.Source{
+		Model: verifyModel(s.Decoder), Tensors: s.Weights, Tokenizer: s.Tokenizer,
 		TokenizerJSON: func() ([]byte, error) { return source.TokenizerJSON(s.Dir) },
 		Facts: verify.TokenizerFacts{
 			Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified,
 		},
-	}, nil
+	}
+	if s.Heads != nil { // there are no weights
+		return v, nil
+	}
+	limits := reference.Options{Threads: o.Threads, Memory: o.Memory}
+	ref, err := reference.New(s.Decoder, s.Weights, limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := Verification(ref, o.Window).Within(VerifyShare*o.Memory, s.Decoder); err != nil {
+		return nil, err
+	}
+	v.Reference = ref
+	v.Part = func(layers []int) (verify.Reference, error) {
+		part := *s.Decoder
+		part.Layers = nil
+		for _, i := range layers {
+			part.Layers = append(part.Layers, s.Decoder.Layers[i])
+		}
+		return reference.New(&part, s.Weights, limits)
+	}
+	return v, nil
+}
+
+// verifyModel returns the facts about a model that checks use.
+func verifyModel(d *arch.Decoder) verify.Model {
+	m := verify.Model{
+		Hidden: d.Hidden, Vocab: d.Vocab, Layers: len(d.Layers), MaxPositions: d.MaxPositions, Bounds: d.Bounds(), Kinds: d.Kinds(),
+		AbsolutePositions: d.AbsolutePositions(), Embedding: d.Embedding.Tensor, Claimed: d.Claimed, Views: map[string][]string{},
+	}
+	for i := range d.Views {
+		m.Views[d.Views[i].Name] = d.Views[i].Parts()
+	}
+	return m
 }
 
 // VerifyShare is the part of the limit on memory, as a divisor, that an evaluation plans with; the rest is for allocations that
