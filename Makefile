@@ -160,7 +160,7 @@ tiers: ## test with every set of instructions that the CPU has, not only with th
 	@set -euo pipefail; for t in generic avx2 avxvnni avx512; do \
 		if ! LLMEXPORT_KERNEL=$$t go test -count 1 -run TestTier ./runtime/kernel >/dev/null; then echo "tiers: this CPU has no $$t"; continue; fi; \
 		echo "== $$t"; \
-		LLMEXPORT_KERNEL=$$t go test -count 1 -short -timeout 20m $(TESTFLAGS) ./runtime/kernel ./backends/... ./pipeline/forward ./verify/reference; \
+		LLMEXPORT_KERNEL=$$t go test -count 1 -short -timeout 20m $(TESTFLAGS) ./runtime/kernel ./backends/... ./pipeline/forward ./pipeline/reference; \
 		LLMEXPORT_KERNEL=$$t go test -count 1 -timeout 20m $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
 	done
 

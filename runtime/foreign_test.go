@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // foreign are packages that another exporter made of tiny-qwen3, and the divergences that the engine itself has on

@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/verify"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // BenchmarkEvaluate takes four windows of 512 tokens through tiny-qwen3: its checkpoint, its 4-bit package in each

@@ -51,7 +51,7 @@ var levels = []struct {
 	{2, []string{"internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/forward", "pipeline/lower", "pipeline/safetensors", "runtime"}},
-	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
+	{4, []string{"pipeline/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench",
@@ -276,7 +276,7 @@ func TestLevelsNoticeOffence(t *testing.T) {
 // apart are the sides of the wall of every verification: what computes with the checkpoint, and all that makes packages and
 // runs them.
 var apart = struct{ judge, judged []string }{
-	[]string{"pipeline/forward", "verify/reference"},
+	[]string{"pipeline/forward", "pipeline/reference"},
 	[]string{"pipeline/lower", "pipeline/plan", "backends", "backends/cpu", "backends/generic", "runtime/backend", "runtime/mnn", "runtime",
 		"quant"},
 }

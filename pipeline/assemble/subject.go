@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // Subject opens the package in dir for verification, against src unless that is nil. Closeness is the one that the methods

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // siteStats measures the inputs of all sites of a decoder without a head of its own, by site, with nothing but the

@@ -57,7 +57,7 @@ func TestGoldens(t *testing.T) {
 				if !errors.Is(err, tensor.ErrUnsupported) {
 					t.Error(err)
 				}
-				return // the tests of verify/reference have it
+				return // the tests of pipeline/reference have it
 			}
 			var worst float64
 			for _, i := range []string{"0", "1"} {

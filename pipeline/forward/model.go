@@ -1,5 +1,5 @@
 // Package forward computes a decoder in float32, straight from its description and the tensors of its checkpoint. It is
-// the one forward pass of the program: verify/reference scores texts with it, pipeline/calibrate watches it, replaces
+// the one forward pass of the program: pipeline/reference scores texts with it, pipeline/calibrate watches it, replaces
 // weights in it and takes gradients back through it.
 //
 // Call [New], then [Embedding.States] for the states of some windows, [Layer.Forward] of every [Model.Layer], and

@@ -11,10 +11,10 @@ import (
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/recipes"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // Prepare implements [pipeline.Preparer]: memory and disks suffice for a checkpoint that is on this machine. One that has to be

@@ -9,12 +9,12 @@ import (
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // halvesBound is how far a logit of a 16-bit package may lie from the source's, whose products of codes and scales do not fit

@@ -16,11 +16,11 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/verify/reference"
 )
 
 // object is a config, or a change of one: values by keys, where "a.b" is key b within the object a.
