@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends/cpu"
-	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -146,7 +144,7 @@ func TestEngine(t *testing.T) {
 			for i := range cases {
 				c := &cases[i]
 				g, w, x := c.prepare(t, i)
-				for _, be := range []backend.Backend{generic.Backend{}, cpu.Backend{}} {
+				for _, be := range all {
 					e, err := be.Compile(g, w, backend.Options{Mode: c.mode, RepackLowBits: version == "3.5", Threads: 2})
 					if err != nil {
 						t.Fatal(c.name, err)

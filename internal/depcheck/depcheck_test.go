@@ -45,7 +45,6 @@ var levels = []struct {
 	{1, []string{"publish/provenance", "quant/quanttest"}},
 	{2, []string{"runtime/backend"}},
 	{2, []string{"backends"}},
-	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
 	{2, []string{"backends/cpu"}},
 	{2, []string{"internal/fakehub", "internal/fakes3"}},

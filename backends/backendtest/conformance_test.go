@@ -1,6 +1,6 @@
-// Package backendtest is the conformance suite of backends: [Run] holds a backend to the meaning of every op,
-// computed naively in float64, and to what a runtime relies on. Results do not depend on the number of threads
-// nor on how a prompt is cut into calls; a graph that makes no sense is an error and never a panic.
+// Package backendtest is the conformance suite of backends: it holds every backend to the meaning of every op,
+// computed naively in float64, and to the promises on which a runtime relies. Results do not depend on the number of
+// threads or on how a prompt is cut into calls; a graph that makes no sense is an error and never a panic.
 package backendtest
 
 import (
@@ -9,12 +9,23 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// Run tests a backend. Ops that its Capabilities do not list are skipped.
-func Run(t *testing.T, be backend.Backend) {
+// all are the backends under test.
+var all = []backend.Backend{generic.Backend{}, cpu.Backend{}}
+
+// TestConformance runs the suite over each backend. Ops that its Capabilities do not list are skipped.
+func TestConformance(t *testing.T) {
+	for _, be := range all {
+		t.Run(be.Name(), func(t *testing.T) { testBackend(t, be) })
+	}
+}
+
+func testBackend(t *testing.T, be backend.Backend) {
 	if be.Name() == "" || len(be.Capabilities().Ops) == 0 || !slices.Contains(be.Capabilities().Modes, backend.Float) {
 		t.Fatalf("%q has no name, no ops, or no float mode: %+v", be.Name(), be.Capabilities())
 	}

@@ -1,19 +1,28 @@
-package cpu
+package backendtest
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/backends/backendtest"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
+// seen is an output that an observer was shown.
+type seen struct {
+	op     string
+	output int
+	shape  string
+	values []float32
+}
+
 // TestHybrid: recurrences and experts have the bits of the interpreter, and so has everything that observers see of them.
 func TestHybrid(t *testing.T) {
-	g, w, width := backendtest.Hybrid(t)
+	g, w, width := hybrid(t)
 	for _, o := range []backend.Options{
 		{}, {CacheBytes: 1 << 20}, {CacheBytes: 30_000}, {Mode: backend.Int8}, {Mode: backend.Int8, DynamicOption: 2},
 	} {
@@ -25,7 +34,7 @@ func TestHybrid(t *testing.T) {
 				if want, err = (generic.Backend{}).Compile(g, w, o); err != nil {
 					t.Fatal(err)
 				}
-				if got, err = (Backend{}).Compile(g, w, o); err != nil {
+				if got, err = (cpu.Backend{}).Compile(g, w, o); err != nil {
 					t.Fatal(err)
 				}
 				if n := got.TokenBytes(); n < int64(width) {
@@ -45,7 +54,9 @@ func TestHybrid(t *testing.T) {
 					run := func(e backend.Executable, s []backend.State, list *[]seen, peaks map[string]float32) []float32 {
 						c.Observe, c.Peaks = nil, nil
 						if i < 4 {
-							c.Observe = (&model{}).watch(list)
+							c.Observe = func(op *mnn.Op, output int, shape []int, values []float32) {
+								*list = append(*list, seen{op.Name, output, fmt.Sprint(shape), slices.Clone(values)})
+							}
 						}
 						if i != 1 {
 							c.Peaks = func(op *mnn.Op, v float32) { peaks[op.Name] = max(peaks[op.Name], v) }
@@ -57,7 +68,7 @@ func TestHybrid(t *testing.T) {
 						return l
 					}
 					p, q := run(want, a, &x, peaks), run(got, b, &y, fused)
-					same(t, fmt.Sprintf("call %d of %d tokens", i, c.Tokens), q, p)
+					sameBits(t, fmt.Sprintf("call %d of %d tokens", i, c.Tokens), q, p)
 					if len(x) != len(y) {
 						t.Fatalf("call %d: %d outputs were observed, want %d", i, len(y), len(x))
 					}
@@ -65,7 +76,7 @@ func TestHybrid(t *testing.T) {
 						if x[k].op != y[k].op || x[k].output != y[k].output || x[k].shape != y[k].shape {
 							t.Fatalf("call %d: output %d is %s %d %s, want %s %d %s", i, k, y[k].op, y[k].output, y[k].shape, x[k].op, x[k].output, x[k].shape)
 						}
-						same(t, x[k].op, y[k].values, x[k].values)
+						sameBits(t, x[k].op, y[k].values, x[k].values)
 					}
 					for name, v := range fused {
 						if w, ok := peaks[name]; !ok || w != v {

@@ -138,12 +138,18 @@ func testLinear(t *testing.T, be backend.Backend) {
 // same demands equal bits.
 func same(t *testing.T, got, want []float32) {
 	t.Helper()
+	sameBits(t, "result", got, want)
+}
+
+// sameBits is same with a name of the values for messages.
+func sameBits(t *testing.T, name string, got, want []float32) {
+	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("%d values, want %d", len(got), len(want))
+		t.Fatalf("%s: %d values, want %d", name, len(got), len(want))
 	}
 	for i := range got {
 		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-			t.Fatalf("value %d is %g, want the bits of %g", i, got[i], want[i])
+			t.Fatalf("%s: value %d is %g, want the bits of %g", name, i, got[i], want[i])
 		}
 	}
 }

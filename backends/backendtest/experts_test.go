@@ -212,9 +212,9 @@ func testReplaced(t *testing.T, be backend.Backend, b *builder, o backend.Option
 	near(t, got, twice)
 }
 
-// Hybrid builds a graph of everything that sequences go through: a recurrence, a short convolution, attention, and experts
+// hybrid builds a graph of everything that sequences go through: a recurrence, a short convolution, attention, and experts
 // quantized to 4 bits, between norms and residual sums. Embeddings are [tokens, width].
-func Hybrid(t *testing.T) (g *mnn.Graph, w mnn.Weights, width int) {
+func hybrid(t *testing.T) (g *mnn.Graph, w mnn.Weights, width int) {
 	t.Helper()
 	const hidden = 32
 	b := &builder{}
@@ -254,7 +254,7 @@ func Hybrid(t *testing.T) (g *mnn.Graph, w mnn.Weights, width int) {
 // leaves no trace in any state, and states may share a call.
 func testHybrid(t *testing.T, be backend.Backend) {
 	needs(t, be, mnn.OpMoE, mnn.OpLinearAttention, mnn.OpAttention)
-	g, w, width := Hybrid(t)
+	g, w, width := hybrid(t)
 	const tokens = 52
 	x := random(90, tokens*width)
 	for _, mode := range be.Capabilities().Modes {

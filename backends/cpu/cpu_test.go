@@ -1,9 +1,0 @@
-package cpu
-
-import (
-	"testing"
-
-	"github.com/llmexport/llmexport/backends/backendtest"
-)
-
-func TestConformance(t *testing.T) { backendtest.Run(t, Backend{}) }
