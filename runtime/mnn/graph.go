@@ -8,13 +8,12 @@
 // dropped.
 //
 // The files of the graph side are mnn.fbs (the format), internal/fb (code generated from it), schema.go and verify.go
-// (the bounds check), enums.go, params.go and sequence.go, subgraph.go, ops.go (the rules), open.go and marshal.go.
+// (the bounds check), enums.go, params.go and sequence.go, fields.go (how parameters lie in the file) and codec.go (what
+// reads and writes them), subgraph.go, ops.go (the rules), open.go and marshal.go.
 package mnn
 
 import (
 	"slices"
-
-	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // Graph is MNN's Net: ops in the order of their execution, over tensors referred to by index.
@@ -81,6 +80,5 @@ type Param interface {
 	paramType() ParamType
 	// check rejects values that no engine supports; those that the format allows are tensor.ErrUnsupported.
 	check() error
-	// marshal appends the table and returns its offset.
-	marshal(e *encoder) flatbuffers.UOffsetT
+	record
 }

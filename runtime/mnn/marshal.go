@@ -213,8 +213,13 @@ func (e *encoder) texts(list []string) flatbuffers.UOffsetT {
 	return e.CreateVectorOfTables(at)
 }
 
+// number is an element of a vector.
+type number interface {
+	int8 | uint8 | uint16 | int32 | uint32 | int64 | float32
+}
+
 // vector appends the elements at once: a table of rotary factors has millions.
-func vector[T int8 | uint8 | uint16 | int32 | uint32 | int64 | float32](e *encoder, s []T) flatbuffers.UOffsetT {
+func vector[T number](e *encoder, s []T) flatbuffers.UOffsetT {
 	size := binary.Size(s)
 	if len(s) == 0 || !e.room(size) {
 		return 0
@@ -232,7 +237,7 @@ func (op *Op) marshal(e *encoder) flatbuffers.UOffsetT {
 	var param flatbuffers.UOffsetT
 	paramType := ParamNone
 	if op.Param != nil {
-		param, paramType = op.Param.marshal(e), op.Param.paramType()
+		param, paramType = e.table(op.Param), op.Param.paramType()
 	}
 	name := e.text(op.Name)
 	inputs := vector(e, op.Inputs)

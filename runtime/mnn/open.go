@@ -88,7 +88,7 @@ func (op *Op) decode(src *fb.Op) error {
 	if typ == ParamNone {
 		return nil
 	}
-	read, ok := readers[typ]
+	zero, ok := newParams[typ]
 	if !ok {
 		return fmt.Errorf("parameter %s: %w", typ, tensor.ErrUnsupported)
 	}
@@ -96,9 +96,8 @@ func (op *Op) decode(src *fb.Op) error {
 	if !src.Main(&t) {
 		return fmt.Errorf("parameter %s is missing", typ)
 	}
-	var err error
-	op.Param, err = read(t)
-	return err
+	op.Param = zero()
+	return read(t, op.Param)
 }
 
 // list copies a vector; an empty one becomes nil.

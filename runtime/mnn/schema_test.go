@@ -44,12 +44,12 @@ func TestSchemaMatchesLayouts(t *testing.T) {
 			want = append(want, name+" "+describeType(t, typ))
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s: mnn.fbs (-), schema.go (+):\n%s", l.name, d)
+			t.Errorf("%s: mnn.fbs (-), layouts (+):\n%s", l.name, d)
 		}
 	}
 	for name := range tables {
 		if !described[name] {
-			t.Errorf("schema.go has no layout of %s", name)
+			t.Errorf("no layout of %s", name)
 		}
 	}
 	union := regexp.MustCompile(`(?s)union OpParameter \{(.*?)\}`).FindStringSubmatch(text)[1]
@@ -64,8 +64,8 @@ func TestSchemaMatchesLayouts(t *testing.T) {
 			t.Errorf("member %s = %s of the union: layout %v, name %s", m[1], m[2], l, typ)
 		}
 	}
-	if len(members) != len(paramLayouts) || len(members) != len(readers) {
-		t.Errorf("%d members of the union, %d layouts, %d readers", len(members), len(paramLayouts), len(readers))
+	if len(members) != len(paramLayouts) {
+		t.Errorf("%d members of the union, %d layouts", len(members), len(paramLayouts))
 	}
 }
 
@@ -142,8 +142,8 @@ func TestRulesNameKnownParameters(t *testing.T) {
 		if _, ok := opNames[typ]; !ok {
 			t.Errorf("op type %d has no name", typ)
 		}
-		if _, ok := readers[r.param]; !ok && r.param != ParamNone {
-			t.Errorf("%s: no reader of %s", typ, r.param)
+		if _, ok := newParams[r.param]; !ok && r.param != ParamNone {
+			t.Errorf("%s: no parameter %s", typ, r.param)
 		}
 	}
 }

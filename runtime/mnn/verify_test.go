@@ -193,14 +193,15 @@ func TestFieldsWithoutAPlace(t *testing.T) {
 			return func() { b.PrependUOffsetTSlot(subgraphs, v, 0) }
 		}},
 		{"attribute of a float", "f: value 0x3f800000", func(b *flatbuffers.Builder) func() {
-			attribute := extraLayout.fields[slot(extraLayout, "attr")].of
+			extra := paramLayouts[ParamExtra]
+			attribute := extra.fields[slot(extra, "attr")].of
 			b.StartObject(len(attribute.fields))
 			b.PrependFloat32Slot(slot(attribute, "f"), 1, 0)
 			v := b.CreateVectorOfTables([]flatbuffers.UOffsetT{b.EndObject()})
-			return opOf(b, ParamExtra, func() { b.PrependUOffsetTSlot(slot(extraLayout, "attr"), v, 0) })
+			return opOf(b, ParamExtra, func() { b.PrependUOffsetTSlot(slot(extra, "attr"), v, 0) })
 		}},
 		{"folded gates", "gate_fold: value 1", func(b *flatbuffers.Builder) func() {
-			return opOf(b, ParamLinearAttentionParam, func() { b.PrependBoolSlot(slot(linearAttentionLayout, "gate_fold"), true, false) })
+			return opOf(b, ParamLinearAttentionParam, func() { b.PrependBoolSlot(slot(paramLayouts[ParamLinearAttentionParam], "gate_fold"), true, false) })
 		}},
 		{"reduction with a factor", "coeff: value 0x40000000", func(b *flatbuffers.Builder) func() {
 			return opOf(b, ParamReductionParam, func() { b.PrependFloat32Slot(slot(paramLayouts[ParamReductionParam], "coeff"), 2, 0) })
