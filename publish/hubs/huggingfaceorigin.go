@@ -56,9 +56,6 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 	if err != nil {
 		err = &place.RefError{Err: err}
 	}
-	if err != nil {
-		err = &place.RefError{Err: err}
-	}
 	return repo, revision, err
 }
 
