@@ -81,9 +81,9 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 			}
 		}
 	}()
-	for i, place := range places {
-		if staged[i], err = place.Stage(ctx, p); err != nil {
-			staged[i] = nil // the interface could contain a nil pointer
+	for i, to := range places {
+		if staged[i], err = to.Stage(ctx, p); err != nil {
+			staged[i], err = nil, place.ErrorAt(to, err) // the interface could contain a nil pointer
 			if len(places) > 1 {
 				err = fmt.Errorf("%w; no place shows it", err)
 			}
@@ -93,7 +93,7 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 	shown := make([]*place.Receipt, len(places))
 	var committed []int
 	for _, i := range commitOrder(places) {
-		r, err := commit(ctx, staged[i])
+		r, err := commit(ctx, places[i], staged[i])
 		if err != nil {
 			err = undo(ctx, places, staged, shown, committed, i, err)
 			return collect(shown), err
@@ -106,11 +106,12 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 }
 
 // The context is checked between places, where stopping is safe.
-func commit(ctx context.Context, s place.Staged) (place.Receipt, error) {
+func commit(ctx context.Context, to Place, s place.Staged) (place.Receipt, error) {
 	if ctx.Err() != nil {
 		return place.Receipt{}, context.Cause(ctx)
 	}
-	return s.Commit(ctx)
+	r, err := s.Commit(ctx)
+	return r, place.ErrorAt(to, err)
 }
 
 // commitOrder returns the order of the commits: places that cannot be reverted come last.
@@ -171,7 +172,7 @@ func collect(shown []*place.Receipt) []place.Receipt {
 func Ready(ctx context.Context, places []Place, could func(*manifest.Manifest) bool) error {
 	var errs []error
 	for _, p := range places {
-		errs = append(errs, p.Ready(ctx, could))
+		errs = append(errs, place.ErrorAt(p, p.Ready(ctx, could)))
 	}
 	return errors.Join(errs...)
 }
@@ -189,12 +190,12 @@ func Changes(ctx context.Context, places []Place, p place.Package) ([]PlaceDiff,
 		return nil, err
 	}
 	var list []PlaceDiff
-	for _, place := range places {
-		d, err := place.Diff(ctx, p)
+	for _, at := range places {
+		d, err := at.Diff(ctx, p)
 		if err != nil {
-			return nil, err
+			return nil, place.ErrorAt(at, err)
 		}
-		list = append(list, PlaceDiff{place.String(), place.Public(), d})
+		list = append(list, PlaceDiff{at.String(), at.Public(), d})
 	}
 	return list, nil
 }

@@ -5,7 +5,6 @@ package dir
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 
@@ -45,13 +44,6 @@ func (d Place) Public() bool { return false }
 
 // Ready implements place.Store.
 func (d Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
-	if err := d.ready(ctx, could); err != nil {
-		return fmt.Errorf("%s: %w", d, err)
-	}
-	return nil
-}
-
-func (d Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
 	target, err := d.target()
 	if err != nil {
 		return err
@@ -66,14 +58,6 @@ func (d Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) e
 
 // Diff compares the directory with the package.
 func (d Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
-	diff, err := d.diff(ctx, p)
-	if err != nil {
-		return place.Diff{}, fmt.Errorf("%s: %w", d, err)
-	}
-	return diff, nil
-}
-
-func (d Place) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	target, err := d.target()
 	if err != nil {
 		return place.Diff{}, err
@@ -139,15 +123,7 @@ func (d Place) target() (string, error) {
 
 // Stage builds the package next to the directory. Two publishers of one directory take turns. An empty directory is
 // used; for other contents see [Place.Replace].
-func (d Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
-	s, err := d.stage(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d, err)
-	}
-	return s, nil
-}
-
-func (d Place) stage(ctx context.Context, p place.Package) (_ *staged, err error) {
+func (d Place) Stage(ctx context.Context, p place.Package) (_ place.Staged, err error) {
 	target, err := d.target()
 	if err != nil {
 		return nil, err

@@ -76,12 +76,11 @@ func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if s.shown || s.was.same && s.was.sign == nil {
 		return s.receipt, nil
 	}
-	err := ctx.Err()
-	if err == nil {
-		err = s.show()
+	if err := ctx.Err(); err != nil {
+		return place.Receipt{}, err
 	}
-	if err != nil {
-		return place.Receipt{}, fmt.Errorf("%s: %w", s.d, err)
+	if err := s.show(); err != nil {
+		return place.Receipt{}, err
 	}
 	return s.receipt, nil
 }

@@ -268,15 +268,6 @@ func (s repoState) diff(ctx context.Context, p place.Package, tag string) (place
 	return c.Diff, err
 }
 
-// Diff implements Store.
-func (h HuggingFace) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
-	d, err := h.diff(ctx, p)
-	if err != nil {
-		return place.Diff{}, fmt.Errorf("%s: %w", h, err)
-	}
-	return d, nil
-}
-
 // Ready implements place.Store: the token may write, and the repository contains nothing but a package.
 func (h HuggingFace) Ready(ctx context.Context, _ func(*manifest.Manifest) bool) error {
 	api, err := h.connect()
@@ -286,13 +277,11 @@ func (h HuggingFace) Ready(ctx context.Context, _ func(*manifest.Manifest) bool)
 	if err == nil {
 		_, err = h.state(ctx, api)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", h, err)
-	}
-	return nil
+	return err
 }
 
-func (h HuggingFace) diff(ctx context.Context, p place.Package) (place.Diff, error) {
+// Diff implements Store.
+func (h HuggingFace) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := h.connect()
 	if err != nil {
 		return place.Diff{}, err
@@ -331,13 +320,4 @@ func (s repoState) tagFree(tag string, c repoChanges) error {
 		return nil
 	}
 	return fmt.Errorf("the tag %s already names commit %s; choose another", tag, s.tagged)
-}
-
-// Stage implements Store.
-func (h HuggingFace) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
-	s, err := h.stage(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h, err)
-	}
-	return s, nil
 }

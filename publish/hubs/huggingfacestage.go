@@ -41,7 +41,8 @@ type stagedHuggingFace struct {
 	committed bool
 }
 
-func (h HuggingFace) stage(ctx context.Context, p place.Package) (_ *stagedHuggingFace, err error) {
+// Stage implements Store.
+func (h HuggingFace) Stage(ctx context.Context, p place.Package) (_ place.Staged, err error) {
 	api, err := h.connect()
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (s *stagedHuggingFace) attributes(ctx context.Context, large []string) erro
 func (s *stagedHuggingFace) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return place.Receipt{}, fmt.Errorf("%s: %w", s.h, err)
+			return place.Receipt{}, err
 		}
 		s.committed = true
 	}
@@ -315,13 +316,6 @@ func (s *stagedHuggingFace) shows(files map[string]repoFile) bool {
 
 // Revert implements Staged: another commit restores the previous contents. The history keeps both.
 func (s *stagedHuggingFace) Revert(ctx context.Context) error {
-	if err := s.revert(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.h, err)
-	}
-	return nil
-}
-
-func (s *stagedHuggingFace) revert(ctx context.Context) error {
 	if s.tagged {
 		if err := s.api.remove(ctx, "tag", s.h.Tag); err != nil {
 			return fmt.Errorf("the package stays visible at the tag %s: %w", s.h.Tag, err)

@@ -129,22 +129,11 @@ func (m ModelScope) Ready(ctx context.Context, _ func(*manifest.Manifest) bool) 
 	if err == nil {
 		_, err = m.state(ctx, api)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", m, err)
-	}
-	return nil
+	return err
 }
 
 // Diff implements Store.
 func (m ModelScope) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
-	d, err := m.diff(ctx, p)
-	if err != nil {
-		return place.Diff{}, fmt.Errorf("%s: %w", m, err)
-	}
-	return d, nil
-}
-
-func (m ModelScope) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := m.connect()
 	if err != nil {
 		return place.Diff{}, err
@@ -156,13 +145,4 @@ func (m ModelScope) diff(ctx context.Context, p place.Package) (place.Diff, erro
 	d, err := s.diff(ctx, p, m.Tag)
 	d.Creates = HuggingFace{Repo: m.Repo, Private: m.Private, Tag: m.Tag}.creates(s.repoState)
 	return d, err
-}
-
-// Stage implements Store.
-func (m ModelScope) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
-	s, err := m.stage(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m, err)
-	}
-	return s, nil
 }

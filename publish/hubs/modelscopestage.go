@@ -40,7 +40,8 @@ type stagedModelScope struct {
 	committed bool
 }
 
-func (m ModelScope) stage(ctx context.Context, p place.Package) (_ *stagedModelScope, err error) {
+// Stage implements Store.
+func (m ModelScope) Stage(ctx context.Context, p place.Package) (_ place.Staged, err error) {
 	api, err := m.connect()
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (s *stagedModelScope) upload(ctx context.Context) error {
 func (s *stagedModelScope) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return place.Receipt{}, fmt.Errorf("%s: %w", s.m, err)
+			return place.Receipt{}, err
 		}
 		s.committed = true
 	}
@@ -213,13 +214,6 @@ func sameFiles(files, want map[string]repoFile) bool {
 // Revert implements Staged: another commit restores the previous contents. A tag of Commit stays, because ModelScope
 // has no API to delete one.
 func (s *stagedModelScope) Revert(ctx context.Context) error {
-	if err := s.revert(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.m, err)
-	}
-	return nil
-}
-
-func (s *stagedModelScope) revert(ctx context.Context) error {
 	var errs []error
 	if s.done != "" {
 		if err := s.restore(ctx); err != nil {

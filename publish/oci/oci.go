@@ -307,13 +307,6 @@ func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.De
 
 // Ready implements place.Store: the registry responds, and the tag names nothing or a package.
 func (o Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
-	if err := o.ready(ctx, could); err != nil {
-		return fmt.Errorf("%s: %w", o, err)
-	}
-	return nil
-}
-
-func (o Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
@@ -364,7 +357,7 @@ func (r *repository) small(ctx context.Context, d ocispec.Descriptor) (b []byte,
 func (o Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
-		return place.Diff{}, fmt.Errorf("%s: %w", o, err)
+		return place.Diff{}, err
 	}
 	defer s.freight.Close()
 	d := s.diff
@@ -380,14 +373,6 @@ func (o Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 
 // Stage implements Store: it uploads the blobs that the registry does not have.
 func (o Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
-	s, err := o.stage(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o, err)
-	}
-	return s, nil
-}
-
-func (o Place) stage(ctx context.Context, p place.Package) (*staged, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -426,7 +411,7 @@ func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 		return s.receipt, nil
 	}
 	if err := s.commit(ctx); err != nil {
-		return place.Receipt{}, fmt.Errorf("%s: %w", s.o, err)
+		return place.Receipt{}, err
 	}
 	s.committed = true
 	return s.receipt, nil

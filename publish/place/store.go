@@ -14,7 +14,8 @@ import (
 
 // Store is a place that packages are published to.
 type Store interface {
-	// String names the place for messages, for example "dir dist/qwen3-0.6b-int4". Errors of a store begin with it.
+	// String names the place for messages, for example "dir dist/qwen3-0.6b-int4". Errors of a store do not contain it;
+	// callers add it by [ErrorAt].
 	String() string
 	// Public reports whether everyone may read packages published there.
 	Public() bool
@@ -119,12 +120,21 @@ type Receipt struct {
 	Uploaded int64 `json:"uploaded"`
 }
 
+// ErrorAt puts the name of the place before an error of its store; nil stays nil.
+func ErrorAt(s Store, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", s, err)
+}
+
 // To publishes a package to one place.
 func To(ctx context.Context, s Store, p Package) (r Receipt, err error) {
 	staged, err := s.Stage(ctx, p)
 	if err != nil {
-		return Receipt{}, err
+		return Receipt{}, ErrorAt(s, err)
 	}
 	defer func() { err = errors.Join(err, staged.Close()) }()
-	return staged.Commit(ctx)
+	r, err = staged.Commit(ctx)
+	return r, ErrorAt(s, err)
 }

@@ -213,13 +213,6 @@ type state struct {
 
 // Ready implements place.Store: the bucket can be listed, and the prefix contains nothing or a package.
 func (s Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
-	if err := s.ready(ctx, could); err != nil {
-		return fmt.Errorf("%s: %w", s, err)
-	}
-	return nil
-}
-
-func (s Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
 	b, err := openBucket(s)
 	if err != nil {
 		return err
@@ -461,7 +454,7 @@ func contentType(name string) string {
 func (s Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	x, err := s.look(ctx, p)
 	if err != nil {
-		return place.Diff{}, fmt.Errorf("%s: %w", s, err)
+		return place.Diff{}, err
 	}
 	return x.diff, x.freight.Close()
 }

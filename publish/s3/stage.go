@@ -37,15 +37,6 @@ const (
 	iamPatience = 2 * time.Second
 )
 
-// Stage implements Store: it uploads the parts of large files.
-func (s Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
-	staged, err := s.stage(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s, err)
-	}
-	return staged, nil
-}
-
 // staged is a package whose large files are uploads that are not visible yet.
 type staged struct {
 	*state
@@ -59,7 +50,8 @@ type staged struct {
 	sent      atomic.Int64
 }
 
-func (s Place) stage(ctx context.Context, p place.Package) (_ *staged, err error) {
+// Stage implements Store: it uploads the parts of large files.
+func (s Place) Stage(ctx context.Context, p place.Package) (_ place.Staged, err error) {
 	at, err := s.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -271,7 +263,7 @@ func (x *staged) Commit(ctx context.Context) (place.Receipt, error) {
 		return x.receipt, nil
 	}
 	if err := x.commit(ctx); err != nil {
-		return place.Receipt{}, fmt.Errorf("%s: %w", x.s, err)
+		return place.Receipt{}, err
 	}
 	x.committed = true
 	x.receipt.Uploaded = x.sent.Load()
