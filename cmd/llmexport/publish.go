@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -113,58 +114,48 @@ func (t *tool) printChanges(asJSON bool, list []preview) error {
 			Packages []preview `json:"packages"`
 		}{list})
 	}
+	var b strings.Builder
 	for _, p := range list {
 		for _, d := range p.Places {
-			if err := printDiff(t.stdout, p.Name, d); err != nil {
-				return err
-			}
+			writeDiff(&b, p.Name, d)
 		}
 	}
-	return nil
+	_, err := io.WriteString(t.stdout, b.String())
+	return err
 }
 
 // dryWords describe the effect of a publication.
 var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there",
 	place.Unchanged: "is already there"}
 
-func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
+func writeDiff(b *strings.Builder, name string, d publish.PlaceDiff) {
 	public := ""
 	if d.Public {
 		public = " (public)"
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s %s, %d bytes to upload\n", sheet.Plain(d.Place+public), sheet.Plain(name), dryWords[d.Status], d.Upload); err != nil {
-		return err
-	}
+	fmt.Fprintf(b, "%s: %s %s, %d bytes to upload\n", sheet.Plain(d.Place+public), sheet.Plain(name), dryWords[d.Status], d.Upload)
 	if d.Creates != "" {
-		if _, err := fmt.Fprintf(w, "  creates %s\n", sheet.Plain(d.Creates)); err != nil {
-			return err
-		}
+		fmt.Fprintf(b, "  creates %s\n", sheet.Plain(d.Creates))
 	}
 	for _, x := range []struct {
 		sign  string
 		names []string
 	}{{"+", d.Add}, {"~", d.Change}, {"-", d.Remove}, {"=", d.Keep}} {
 		for _, n := range x.names {
-			if _, err := fmt.Fprintf(w, "  %s %s\n", x.sign, sheet.Plain(n)); err != nil {
-				return err
-			}
+			fmt.Fprintf(b, "  %s %s\n", x.sign, sheet.Plain(n))
 		}
 	}
-	return nil
 }
 
 // printReceipts prints a line for each place.
 func printReceipts(w io.Writer, receipts []place.Receipt) error {
+	var b strings.Builder
 	for _, r := range receipts {
-		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, sheet.Plain(r.Ref), r.Bytes, r.Digest); err != nil {
-			return err
-		}
-		if r.URL == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "  %s\n", sheet.Plain(r.URL)); err != nil {
-			return err
+		fmt.Fprintf(&b, "%s: %s (%d bytes, %s)\n", r.Status, sheet.Plain(r.Ref), r.Bytes, r.Digest)
+		if r.URL != "" {
+			fmt.Fprintf(&b, "  %s\n", sheet.Plain(r.URL))
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
