@@ -35,7 +35,7 @@ func describeAXK1(c *Config) (*Decoder, error) {
 		const norm = "post_mlp_layernorm"
 		x := b.latent(a, p+"self_attn.", rope, bias, interleaved)
 		if !sparse(i) {
-			b.skip("norm of a dense layer that nothing reads", false, `^`+regexp.QuoteMeta(p+norm+".weight")+`$`)
+			b.skip("unused norm of a dense layer", false, `^`+regexp.QuoteMeta(p+norm+".weight")+`$`)
 			return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
 		}
 		e := b.mixture(g, p+"mlp.")

@@ -25,13 +25,13 @@ func (d *Decoder) AbsolutePositions() string {
 			}
 			switch {
 			case a.NormAfter && a.Rope != nil && (a.QNorm != nil || a.KNorm != nil):
-				return "heads are normalised behind the rotation"
+				return "heads are normalized after the rotation"
 			case a.Temperature != nil:
 				return "attention temperatures grow with the position"
 			case a.Chunk != 0:
 				return "attention ends at multiples of a position"
 			case a.Cap != 0:
-				return "capped attention keeps a place for every position"
+				return "capped attention depends on the length of the cache"
 			}
 		}
 	}

@@ -13,11 +13,11 @@ func TestAbsolutePositions(t *testing.T) {
 	rope, norm := &Rope{Dim: 4}, &Norm{}
 	for want, a := range map[string]Attention{
 		"": {Rope: rope, QNorm: norm, KNorm: norm, Window: 16, Slopes: []float64{1}},
-		"heads are normalised behind the rotation":          {Rope: rope, QNorm: norm, NormAfter: true},
-		"attention temperatures grow with the position":     {Rope: rope, Temperature: &Temperature{Floor: 8, Scale: .1}},
-		"attention ends at multiples of a position":         {Rope: rope, Chunk: 16},
-		"capped attention keeps a place for every position": {Rope: rope, Cap: 50},
-		"rotary factors depend on the length":               {Rope: &Rope{Dim: 4, Long: []float64{1, 1}}},
+		"heads are normalized after the rotation":             {Rope: rope, QNorm: norm, NormAfter: true},
+		"attention temperatures grow with the position":       {Rope: rope, Temperature: &Temperature{Floor: 8, Scale: .1}},
+		"attention ends at multiples of a position":           {Rope: rope, Chunk: 16},
+		"capped attention depends on the length of the cache": {Rope: rope, Cap: 50},
+		"rotary factors depend on the length":                 {Rope: &Rope{Dim: 4, Long: []float64{1, 1}}},
 	} {
 		d := &Decoder{Ropes: []*Rope{a.Rope}, Layers: []Layer{{{Block: &MLP{}}}, {{Block: &Attention{NormAfter: true, QNorm: norm}}, {Block: &a}}}}
 		if got := d.AbsolutePositions(); got != want {

@@ -186,7 +186,7 @@ func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCa
 	}
 	limits := slices.Clone(m.Conditions)
 	if !m.Verified {
-		limits = append([]string{"Not verified: no check has shown that the package answers like its source."}, limits...)
+		limits = append([]string{"Not verified: no check has shown that the package behaves like its source."}, limits...)
 	}
 	if len(limits) > 0 {
 		card.Considerations = &bomConsiderations{limits}

@@ -55,14 +55,14 @@ func cardHead(in CardInput) (frontMatter, []string) {
 		parsed, err := parseFrontMatter(in.SourceCard)
 		if err == nil {
 			if _, ok := parsed.find("model-index"); ok {
-				warn("model-index of the source's %s is left out: those results were measured on the source", CardName)
+				warn("model-index of the source's %s is left out, because those results were measured on the source", CardName)
 			}
 			parsed = parsed.without("model-index", "base_model", "base_model_relation", "library_name")
 			err = parsed.check()
 		}
 		switch {
 		case err != nil:
-			warn("front matter of the source's %s is left out, and with it the licence: %v", CardName, err)
+			warn("front matter of the source's %s is left out, including the licence: %v", CardName, err)
 		default:
 			fm = parsed
 			if _, ok := fm.find("license"); !ok {
@@ -103,7 +103,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	m := in.Manifest
 	fmt.Fprintf(b, "# %s\n\n", prose(m.Name))
 	if !m.Verified {
-		b.WriteString("> **NOT VERIFIED.** No check has shown that this package answers like its source. Do not rely on it.\n\n")
+		b.WriteString("> **NOT VERIFIED.** No check has shown that this package behaves like its source. Do not rely on it.\n\n")
 	}
 	fmt.Fprintf(b, "%s as a package for the LLM engine of [MNN](https://github.com/alibaba/MNN), written by %s %s.\n\n",
 		sourceText(m.Source), prose(m.Tool.Name), prose(m.Tool.Version))
@@ -157,7 +157,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
 	for i, t := range m.Threads {
 		if i == 0 {
-			b.WriteString("\nSome thread counts make the engine answer wrong (`thread_num` in `config.json`):\n\n")
+			b.WriteString("\nWith some thread counts the engine computes wrong results (`thread_num` in `config.json`):\n\n")
 		}
 		fmt.Fprintf(b, "- CPUs that pack %d channels: ", t.Pack)
 		switch {
