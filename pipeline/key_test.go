@@ -45,7 +45,8 @@ func TestVersionOf(t *testing.T) {
 	}{
 		{"go install", debug.BuildInfo{GoVersion: "go1", Main: debug.Module{Path: module, Version: "v1.2.3", Sum: "h1:s"}}, "", "release-v1.2.3-h1:s-go1"},
 		{"a dependency", needs(git(other, "true"), nil, "v1.2.3", "h1:s"), "", "release-v1.2.3-h1:s-go1"},
-		{"a fork", needs(git(other, "false"), &debug.Module{Path: "example.com/fork", Version: "v2.0.0", Sum: "h1:f"}, "v1.2.3", "h1:s"), "", "release-v2.0.0-h1:f-go1"},
+		{"a fork", needs(git(other, "false"), &debug.Module{Path: "example.com/fork", Version: "v2.0.0", Sum: "h1:f"}, "v1.2.3",
+			"h1:s"), "", "release-v2.0.0-h1:f-go1"},
 		{"a clean tree", git(module, "false"), "s", "revision-abc-go1"},
 		{"another program of the repository", needs(git(module+"/cmd/worker", "false"), local, "v0.0.0", ""), "", "revision-abc-go1"},
 		{"another copy of the sources", needs(git(module+"/cmd/worker", "false"), &debug.Module{Path: "../../../copy"}, "v0.0.0", ""), "", ""},

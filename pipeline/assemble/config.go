@@ -251,7 +251,9 @@ func conditions(p *Planned, c runConfig) []string {
 		list = append(list, "chunk 255 is set because the engine may read stale activation scales in longer calls at the shipped thread count")
 	}
 	if c.Threads != shippedThreads {
-		list = append(list, fmt.Sprintf("thread_num %d is set because the engine may read stale activation scales in longer calls at %d threads", c.Threads, shippedThreads))
+		list = append(list, fmt.Sprintf(
+			"thread_num %d is set because the engine may read stale activation scales in longer calls with %d threads",
+			c.Threads, shippedThreads))
 	}
 	if m.Precision != "" && m.Precision != precisions[0] {
 		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", c.Precision))

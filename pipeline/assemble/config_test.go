@@ -75,7 +75,8 @@ func TestLLMConfig(t *testing.T) {
 		want  map[string]any
 	}{
 		{lower.Model{Context: 100, Caches: 3}, map[string]any{"attention_type": "full", "sliding_window": nil, "max_position_embeddings": 100., "layer_nums": 3.}},
-		{lower.Model{Context: 64, Caches: 1, Window: 16}, map[string]any{"attention_type": "mix", "sliding_window": 16., "max_position_embeddings": 64., "layer_nums": 1.}},
+		{lower.Model{Context: 64, Caches: 1, Window: 16}, map[string]any{"attention_type": "mix", "sliding_window": 16.,
+			"max_position_embeddings": 64., "layer_nums": 1.}},
 	} {
 		p := &Planned{Source: &source.Source{Decoder: &arch.Decoder{MaxPositions: 4096}}, Plan: withRows(64, 1, c.model)}
 		b, err := llmConfig(p)

@@ -55,7 +55,8 @@ func TestContext(t *testing.T) {
 		}
 		// The engine's own bound of a reply is cut to the context.
 		bound := fmt.Sprintf("\"max_new_tokens\": %d,", context)
-		if cut := context < assemble.EngineReply; cut != strings.Contains(string(run), bound) || cut != strings.Contains(strings.Join(p.Conditions(), "\n"), "max_new_tokens") {
+		if cut := context < assemble.EngineReply; cut != strings.Contains(string(run), bound) ||
+			cut != strings.Contains(strings.Join(p.Conditions(), "\n"), "max_new_tokens") {
 			t.Errorf("context %d: %s, %q", context, run, p.Conditions())
 		}
 	}

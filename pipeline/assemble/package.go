@@ -251,7 +251,8 @@ func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result,
 	// At decode the engine rounds zero points of blocks, which can cost more than it gains.
 	decode := second.Metrics["kl_decode"].Value <= 1.5*res.Metrics["kl_decode"].Value+1e-3
 	if better, _ := activationCost(second); better < cost && decode {
-		zerolog.Ctx(ctx).Info().Float64("before", cost).Float64("after", better).Msg("int8 activations cost too much for whole rows: the package is written with dynamic_option 2")
+		zerolog.Ctx(ctx).Info().Float64("before", cost).Float64("after", better).
+			Msg("int8 activations cost too much for whole rows: the package is written with dynamic_option 2")
 		return second, nil
 	}
 	a.run = before

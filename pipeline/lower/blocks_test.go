@@ -149,16 +149,18 @@ var blockCases = []struct {
 	}},
 	{name: "short convolution of one tap", cache: 32, caches: 1, change: replaced(0, madeConv("0.", 1))},
 	{name: "delta net", golden: true, cache: 32, caches: 5, state: 4 * (44*3 + 44 + 4*6*5), change: replaced(0, madeDelta("0."))},
-	{name: "mamba", golden: true, cache: 32, caches: 5, state: 4 * (44*3 + 44 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
-		x := madeMamba("0.", 2)
-		x.TimeMin, x.TimeMax = .001, .1
-		d.Layers[0][0].Block = x
-	}},
-	{name: "mamba beside attention", cache: 64, caches: 6, state: 4 * (34*3 + 34 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
-		l := d.Layers[0]
-		x := madeMamba("0.", 1)
-		d.Layers[0] = arch.Layer{l[0], {Parallel: true, Norm: l[0].Norm, Block: x, Scale: .5}, l[1]}
-	}},
+	{name: "mamba", golden: true, cache: 32, caches: 5, state: 4 * (44*3 + 44 + 4*5*6), precision: "high",
+		change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			x := madeMamba("0.", 2)
+			x.TimeMin, x.TimeMax = .001, .1
+			d.Layers[0][0].Block = x
+		}},
+	{name: "mamba beside attention", cache: 64, caches: 6, state: 4 * (34*3 + 34 + 4*5*6), precision: "high",
+		change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			l := d.Layers[0]
+			x := madeMamba("0.", 1)
+			d.Layers[0] = arch.Layer{l[0], {Parallel: true, Norm: l[0].Norm, Block: x, Scale: .5}, l[1]}
+		}},
 	{name: "states of every kind", cache: 32, caches: 15, precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		bare := madeMamba("3.", 1)
 		bare.Norm, bare.ConvBias = nil, arch.Weight{}
@@ -282,18 +284,24 @@ func TestBlockRefusals(t *testing.T) {
 		{"more than there are", 1, experts(func(e *arch.Experts) { e.TopK = 7 }), Options{}, tensor.ErrCorrupt, "7 of 6 experts"},
 		{"none", 1, experts(func(e *arch.Experts) { e.TopK = 0 }), Options{}, tensor.ErrCorrupt, "0 of 6 experts"},
 		{"uneven groups", 1, experts(func(e *arch.Experts) { e.Groups = 4 }), Options{}, tensor.ErrCorrupt, "2 of 4 groups, by their best 2 of 6 experts"},
-		{"too few in the groups", 1, experts(func(e *arch.Experts) { e.TopK, e.TopGroups = 3, 1 }), Options{}, tensor.ErrCorrupt, "3 experts for a token, of 1 groups of 2"},
+		{"too few in the groups", 1, experts(func(e *arch.Experts) { e.TopK, e.TopGroups = 3, 1 }), Options{}, tensor.ErrCorrupt,
+			"3 experts for a token, of 1 groups of 2"},
 		{"more groups than there are", 1, experts(func(e *arch.Experts) { e.TopGroups = 4 }), Options{}, tensor.ErrCorrupt, "4 of 3 groups"},
 		{"two scaled inputs", 1, experts(func(e *arch.Experts) { e.ScaleInput = true }), Options{}, tensor.ErrUnsupported, "scaled inputs of 2 experts"},
 		{"unknown scoring", 1, experts(func(e *arch.Experts) { e.Scoring = "tanh" }), Options{}, tensor.ErrUnsupported, `scoring "tanh"`},
 		{"unknown activation of an expert", 1, experts(func(e *arch.Experts) { e.Experts[4].Activation = "softsign" }), Options{}, tensor.ErrUnsupported, `expert 4: activation "softsign"`},
-		{"taps of another width", 0, &arch.ShortConv{In: madeLinear("in", 3*madeHidden, madeHidden, false), Taps: madeTaps("0.", 4, 3)}, Options{}, tensor.ErrCorrupt, "0.tap.0: 4 channels, not 16"},
+		{"taps of another width", 0, &arch.ShortConv{In: madeLinear("in", 3*madeHidden, madeHidden, false), Taps: madeTaps("0.", 4, 3)},
+			Options{}, tensor.ErrCorrupt, "0.tap.0: 4 channels, not 16"},
 		{"no taps", 0, &arch.ShortConv{In: madeLinear("in", 3*madeHidden, madeHidden, false)}, Options{}, tensor.ErrCorrupt, "without taps"},
-		{"rows of no delta net", 0, func() arch.Block { n := madeDelta("0."); n.KeyDim = 7; return n }(), Options{}, tensor.ErrCorrupt, "0.qkv.weight: 44 rows for 2 key heads of 7"},
-		{"heads that share no keys", 0, func() arch.Block { n := madeDelta("0."); n.KeyHeads, n.KeyDim = 3, 4; return n }(), Options{}, tensor.ErrCorrupt, "3 key heads of 4"},
+		{"rows of no delta net", 0, func() arch.Block { n := madeDelta("0."); n.KeyDim = 7; return n }(), Options{}, tensor.ErrCorrupt,
+			"0.qkv.weight: 44 rows for 2 key heads of 7"},
+		{"heads that share no keys", 0, func() arch.Block { n := madeDelta("0."); n.KeyHeads, n.KeyDim = 3, 4; return n }(), Options{},
+			tensor.ErrCorrupt, "3 key heads of 4"},
 		{"rows of no mamba", 0, func() arch.Block { n := madeMamba("0.", 1); n.State = 7; return n }(), Options{}, tensor.ErrCorrupt, "0.xbc.weight: 34 rows"},
-		{"parts of a norm", 0, func() arch.Block { n := madeMamba("0.", 1); n.Norm.Parts = 5; return n }(), Options{}, tensor.ErrUnsupported, "0.norm.gamma: a norm of 5 parts"},
-		{"wide values expanded", 0, func() arch.Block { a := madeLatent("0.", madeRope(4, 10000)); a.ValueDim = 13; return a }(), Options{Latent: LatentExpanded}, tensor.ErrUnsupported, "values of 13 elements and keys of 12"},
+		{"parts of a norm", 0, func() arch.Block { n := madeMamba("0.", 1); n.Norm.Parts = 5; return n }(), Options{},
+			tensor.ErrUnsupported, "0.norm.gamma: a norm of 5 parts"},
+		{"wide values expanded", 0, func() arch.Block { a := madeLatent("0.", madeRope(4, 10000)); a.ValueDim = 13; return a }(),
+			Options{Latent: LatentExpanded}, tensor.ErrUnsupported, "values of 13 elements and keys of 12"},
 		{"a bias in the cache", 0, func() arch.Block {
 			a := madeLatent("0.", madeRope(4, 10000))
 			a.V.Bias = madeVector("bias", 24)

@@ -21,7 +21,8 @@ func checkLimits(d *arch.Decoder, context, split, high int) error {
 	var err error
 	d.Linears(func(name string, l *arch.Linear) {
 		if err == nil && int64(l.Weight.Rows)*int64(l.Weight.Cols) > maxOpElements {
-			err = fmt.Errorf("%s: %d x %d is more than 2^31-1 weights, the engine's limit for one op: %w", l.Weight.Tensor, l.Weight.Rows, l.Weight.Cols, tensor.ErrUnsupported)
+			err = fmt.Errorf("%s: %d x %d is more than 2^31-1 weights, the engine's limit for one op: %w",
+				l.Weight.Tensor, l.Weight.Rows, l.Weight.Cols, tensor.ErrUnsupported)
 		}
 	})
 	if err != nil {

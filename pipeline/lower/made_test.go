@@ -320,17 +320,22 @@ func TestMadeRefusals(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{"cap without a bound", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[1].Cap, d.MaxPositions = 50, 8192 }, Options{}, "layer 1: capped attention scores need a bounded context: set target.context"},
-		{"cap with too long a context", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[1].Cap, d.MaxPositions = 50, 8192 }, Options{Context: 5000}, "target.context 5000"},
+		{"cap without a bound", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[1].Cap, d.MaxPositions = 50, 8192 },
+			Options{}, "layer 1: capped attention scores need a bounded context: set target.context"},
+		{"cap with too long a context", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			a[1].Cap, d.MaxPositions = 50, 8192
+		}, Options{Context: 5000}, "target.context 5000"},
 		{"cap with sinks", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			a[1].Cap, a[1].Sinks = 50, arch.Weight{Tensor: "sinks", Rows: madeHeads}
 		}, Options{}, "capped attention scores together with"},
 		{"slopes with sinks", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			a[1].Slopes, a[1].Sinks = make([]float64, madeHeads), arch.Weight{Tensor: "sinks", Rows: madeHeads}
 		}, Options{}, "sinks together with"},
-		{"slopes of other heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Slopes = []float64{1} }, Options{}, "1 biases of the distance for 4 heads"},
+		{"slopes of other heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Slopes = []float64{1} }, Options{},
+			"1 biases of the distance for 4 heads"},
 		{"rotation of too much", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Rope.Dim = madeDim + 2 }, Options{}, "rotation of 10 elements"},
-		{"norm of two heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].QNorm = madeNorm("q_norm", 2*madeDim) }, Options{}, "q_norm.gamma: a norm of 16 elements for 4 heads of 8"},
+		{"norm of two heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].QNorm = madeNorm("q_norm", 2*madeDim) },
+			Options{}, "q_norm.gamma: a norm of 16 elements for 4 heads of 8"},
 		{"norm of fewer parts than heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			a[0].QNorm = madeParts("q_norm", madeHeads*madeDim, 2)
 		}, Options{}, "q_norm.gamma: a norm of 2 parts of 32 elements for 4 heads of 8"},
@@ -344,8 +349,11 @@ func TestMadeRefusals(t *testing.T) {
 		{"gain within a sum", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			d.Layers[0][1].Block = &arch.Sum{Branches: []arch.Branch{{Block: m[0], Gain: arch.Weight{Tensor: "gain", Rows: 1}}}}
 		}, Options{}, "a branch of a sum is parallel or has a factor"},
-		{"norm of a head before the output", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", madeDim) }, Options{}, "o_norm.gamma: a norm of 8 elements for rows of 32"},
-		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) }, Options{}, "norm.gamma: a norm of 12 elements for rows of 24"},
+		{"norm of a head before the output",
+			func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", madeDim) }, Options{},
+			"o_norm.gamma: a norm of 8 elements for rows of 32"},
+		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) },
+			Options{}, "norm.gamma: a norm of 12 elements for rows of 24"},
 		{"RMSNorm with a bias", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			d.Layers[1][0].Norm.Beta = arch.Weight{Tensor: "beta", Rows: madeHidden}
 		}, Options{}, "beta: RMSNorm with a bias"},

@@ -71,7 +71,9 @@ func (b *builder) relu(name string, x value) value {
 // xielu is factor 0 times the square of the positive elements, plus factor 1 times exp(t)-1-t of the negative ones, plus
 // factor 2 times the elements.
 func (b *builder) xielu(name string, m *arch.MLP, x value) value {
-	square, below, linear := b.constant(name+"/factor_square", m.XIELU[0]), b.constant(name+"/factor_below", m.XIELU[1]), b.constant(name+"/factor_linear", m.XIELU[2])
+	square := b.constant(name+"/factor_square", m.XIELU[0])
+	below := b.constant(name+"/factor_below", m.XIELU[1])
+	linear := b.constant(name+"/factor_linear", m.XIELU[2])
 	above := b.relu(name+"/above", x)
 	y := b.binary(name+"/square", mnn.BinaryMul, b.binary(name+"/above_squared", mnn.BinaryMul, above, above), square)
 	y = b.binary(name+"/sum", mnn.BinaryAdd, y, b.binary(name+"/linear", mnn.BinaryMul, x, linear))

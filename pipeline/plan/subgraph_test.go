@@ -171,7 +171,8 @@ func TestConstantsTakeNoSpec(t *testing.T) {
 	for it := range pl.Items() {
 		specs[it.Slot.Weight.Tensor] = it.Spec()
 	}
-	for name, want := range map[string]string{"vector": "f32", "matrix": "f32", "norm.weight": "f32", "experts.1.scale": "f32", "experts.1.weight": "w4-brow-sym", "table": "f16"} {
+	for name, want := range map[string]string{"vector": "f32", "matrix": "f32", "norm.weight": "f32", "experts.1.scale": "f32",
+		"experts.1.weight": "w4-brow-sym", "table": "f16"} {
 		if specs[name] != want {
 			t.Errorf("%s is %s, want %s", name, specs[name], want)
 		}

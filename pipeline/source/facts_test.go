@@ -51,7 +51,8 @@ func TestTemplateSources(t *testing.T) {
 		{"a list", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]}`}, "D", "default=D tool_use=T"},
 		{"a list without default", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "rag", "template": "R"}]}`}, "", "rag=R"},
 		{"a file wins", map[string]string{"tokenizer_config.json": `{"chat_template": "A"}`, "chat_template.jinja": "F"}, "F", "default=F"},
-		{"files", map[string]string{"chat_template.jinja": "F", "additional_chat_templates/tool_use.jinja": "T", "additional_chat_templates/x.txt": "X"}, "F", "default=F tool_use=T"},
+		{"files", map[string]string{"chat_template.jinja": "F", "additional_chat_templates/tool_use.jinja": "T",
+			"additional_chat_templates/x.txt": "X"}, "F", "default=F tool_use=T"},
 		{"of a processor", map[string]string{"chat_template.json": `{"chat_template": "P"}`}, "P", "default=P"},
 		{"of a processor and a tokenizer", map[string]string{"chat_template.json": `{"chat_template": "P"}`, "tokenizer_config.json": `{"chat_template": "A"}`}, "A", "default=A"},
 	} {
@@ -110,7 +111,8 @@ func TestStopSources(t *testing.T) {
 		{"text_config", map[string]string{"config.json": `{"eos_token_id": 3, "text_config": {"eos_token_id": [5, 4]}}`}, []int32{3, 4, 5}},
 		{"a list of generation_config", map[string]string{"config.json": `{"eos_token_id": 3}`, "generation_config.json": `{"eos_token_id": [3, 7]}`}, []int32{3, 7}},
 		{"tokenizer_config", map[string]string{"tokenizer_config.json": `{"eos_token": {"content": "` + first.Content + `"}}`}, []int32{first.ID}},
-		{"the end of an answer", map[string]string{"chat_template.jinja": "{% for m in messages %}{{ m.role }}:{{ m.content }} " + last.Content + "\n{% endfor %}"}, []int32{last.ID}},
+		{"the end of an answer", map[string]string{"chat_template.jinja": "{% for m in messages %}{{ m.role }}:{{ m.content }} " +
+			last.Content + "\n{% endfor %}"}, []int32{last.ID}},
 		{"nothing at the end of an answer", map[string]string{"chat_template.jinja": "{% for m in messages %}" + first.Content + "{{ m.content }}{% endfor %}"}, nil},
 		{"a template that raises", map[string]string{"chat_template.jinja": "{{ raise_exception('no') }}"}, nil},
 	} {

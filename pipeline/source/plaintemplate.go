@@ -35,7 +35,8 @@ func (f *Facts) simplifyTemplate(ctx context.Context, source *template.Template,
 		}
 		if plain {
 			f.PackagedTemplate, f.Simplified = text, true
-			f.Warnings = append(f.Warnings, "the chat template is a plain one, as the recipe asks: tools, thinking and what else the source's has are gone; rendered differently: "+strings.Join(dropped, ", "))
+			f.Warnings = append(f.Warnings, "the recipe replaces the chat template by a plain one, without tools, thinking and other "+
+				"features of the source's; rendered differently: "+strings.Join(dropped, ", "))
 			return nil
 		}
 	}
@@ -48,7 +49,8 @@ func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, pr
 	render := func(ask bool, messages ...template.Message) (string, error) {
 		return template.Chat(ctx, source, messages, ask, map[string]any{"bos_token": f.BOS, "eos_token": f.EOS}, template.Limits{})
 	}
-	u, a, v := template.Message{Role: "user", Content: user}, template.Message{Role: "assistant", Content: assistant}, template.Message{Role: "user", Content: again}
+	u, v := template.Message{Role: "user", Content: user}, template.Message{Role: "user", Content: again}
+	a := template.Message{Role: "assistant", Content: assistant}
 	one, err := render(false, u)
 	if err != nil {
 		return "", err

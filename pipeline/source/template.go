@@ -82,7 +82,8 @@ func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) 
 		reason = closest.Different[0].String()
 	}
 	return fmt.Errorf("the engine renders the chat template differently on %d of %d conversations, and it could not be rewritten: %s; "+
-		"set rewrite.template.simplify to carry a plain one: %w", len(closest.Different), len(conversations.All())-len(closest.Refused), reason, tensor.ErrUnsupported)
+		"set rewrite.template.simplify to use a plain one: %w",
+		len(closest.Different), len(conversations.All())-len(closest.Refused), reason, tensor.ErrUnsupported)
 }
 
 func (f *Facts) compareTemplate(ctx context.Context, packaged, prefix string) (*verify.TemplateFindings, error) {

@@ -278,7 +278,8 @@ func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, sections, key, text string }{
 		{"engine 3.5 with fp16 scales", "target: {engine: \"3.5\"}\nquantize: {scale: fp16}", "quantize.scale", "misreads fp16"},
-		{"an override with fp16 scales", "target: {engine: \"3.5\"}\nquantize: {overrides: [{match: a, scale: fp16}]}", "quantize.overrides[0].scale", "misreads fp16"},
+		{"an override with fp16 scales", "target: {engine: \"3.5\"}\nquantize: {overrides: [{match: a, scale: fp16}]}",
+			"quantize.overrides[0].scale", "misreads fp16"},
 		{"scale", "quantize: {scale: bf16}", "quantize.scale", "fp16 or fp32"},
 		{"bits", "quantize: {bits: 7}", "quantize.bits", "7"},
 		{"block", "quantize: {block: 48}", "quantize.block", "48"},
@@ -314,7 +315,8 @@ func TestBadOptions(t *testing.T) {
 		{"empty pattern", "quantize: {overrides: [{bits: 8}]}", "quantize.overrides[0].match", "empty"},
 		{"bits of an override", "quantize: {overrides: [{match: a, bits: 9}]}", "quantize.overrides[0].bits", "9"},
 		{"block of an override", "quantize: {overrides: [{match: a, block: auto}]}", "quantize.overrides[0].block", "auto"},
-		{"a pattern that matches nothing", "quantize: {block: 32, overrides: [{match: down, bits: 8}, {match: no_such, bits: 8}]}", "quantize.overrides[1].match", "matches no matrix"},
+		{"a pattern that matches nothing", "quantize: {block: 32, overrides: [{match: down, bits: 8}, {match: no_such, bits: 8}]}",
+			"quantize.overrides[1].match", "matches no matrix"},
 		{"a misspelt key", "quantize: {bitts: 4}", "quantize.bitts", "bits"},
 		{"window", "verify: {perplexity: {window: 7}}", "verify.perplexity.window", "8"},
 		{"windows", "verify: {perplexity: {windows: -1}}", "verify.perplexity.windows", "negative"},

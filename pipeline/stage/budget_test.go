@@ -163,7 +163,8 @@ func TestBudgets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.must(t, "publish[0].dir="+filepath.ToSlash(filepath.Join(w.dir, spec)), fmt.Sprintf("quantize.bits=%d", s.Bits), fmt.Sprintf("quantize.block=%d", s.Block), fmt.Sprintf("quantize.symmetric=%t", s.Symmetric),
+			w.must(t, "publish[0].dir="+filepath.ToSlash(filepath.Join(w.dir, spec)), fmt.Sprintf("quantize.bits=%d", s.Bits),
+				fmt.Sprintf("quantize.block=%d", s.Block), fmt.Sprintf("quantize.symmetric=%t", s.Symmetric),
 				fmt.Sprintf("quantize.overrides=[{match: embed, bits: %d}]", s.Bits))
 			p, err := runtime.Open(filepath.Join(w.dir, spec))
 			if err != nil {

@@ -34,7 +34,8 @@ type Calibrate struct {
 
 // NewCalibrate returns the defaults.
 func NewCalibrate() *Calibrate {
-	return &Calibrate{Tokens: 65536, Window: 512, Probe: 6144, SkipTokens: 4, Sequential: true, Data: []CalibrationData{{Samples: true, Data: corpus.Data{Weight: 1}}}}
+	return &Calibrate{Tokens: 65536, Window: 512, Probe: 6144, SkipTokens: 4, Sequential: true,
+		Data: []CalibrationData{{Samples: true, Data: corpus.Data{Weight: 1}}}}
 }
 
 // String implements [pipeline.Stage].
@@ -195,7 +196,8 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*co
 		return nil, sec.Errorf("data", "%v", err)
 	}
 	if tokens, cols := len(text)*window, widest(src.Decoder); tokens < 2*cols {
-		all.Warnings = append(all.Warnings, fmt.Sprintf("%d tokens are few for matrices of %d columns: below %d, twice the columns, errors of methods that use them grow quickly; raise calibrate.tokens", tokens, cols, 2*cols))
+		all.Warnings = append(all.Warnings, fmt.Sprintf("%d tokens are few for matrices of %d columns: below %d, twice the "+
+			"columns, errors of methods that watch the model grow quickly; raise calibrate.tokens", tokens, cols, 2*cols))
 	}
 	return all, nil
 }

@@ -41,7 +41,8 @@ func TestCalibrationSources(t *testing.T) {
 		t.Skip("long; make test-all runs it")
 	}
 	t.Parallel()
-	w := newWork(t, tiny, "calibrate: {tokens: 1024, window: 64, probe: 256, data: [samples, {path: texts/prose.txt, weight: 1}, {path: texts/chats.jsonl, chat: true, weight: 2}]}\n"+
+	w := newWork(t, tiny, "calibrate: {tokens: 1024, window: 64, probe: 256, "+
+		"data: [samples, {path: texts/prose.txt, weight: 1}, {path: texts/chats.jsonl, chat: true, weight: 2}]}\n"+
 		"quantize: {method: gptq}\n"+unverified)
 	texts := filepath.Join(w.dir, "texts")
 	if err := os.Mkdir(texts, 0o777); err != nil {
@@ -98,7 +99,8 @@ func TestCalibrationSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := filepath.Join(w.dir, "again")
-	if _, err := stagetest.Run(t.Context(), filepath.Join(texts, "recipe.yaml"), w.cache(), 2, "publish=[{dir: "+filepath.ToSlash(again)+"}]", "model.path="+filepath.ToSlash(source)); err != nil {
+	if _, err := stagetest.Run(t.Context(), filepath.Join(texts, "recipe.yaml"), w.cache(), 2,
+		"publish=[{dir: "+filepath.ToSlash(again)+"}]", "model.path="+filepath.ToSlash(source)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(listing(t, w.out()), listing(t, again)); diff != "" {

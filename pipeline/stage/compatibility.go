@@ -40,9 +40,12 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 	case !q.keeps(src):
 		return nil
 	case q.Budget != nil:
-		return sec.Errorf("budget", "the matrices of this checkpoint are %s codes, which are stored as they are; set quantize.import to requantize to give them a budget", src.Quantized.Method())
+		return sec.Errorf("budget", "the matrices of this checkpoint are %s codes, which are stored as they are; "+
+			"set quantize.import to requantize to give them a budget", src.Quantized.Method())
 	case chain.Needs() != quant.Nothing:
-		return sec.Errorf("method", "the matrices of this checkpoint are %s codes, which are stored as they are, and methods that watch the model are for all of its matrices; set quantize.import to requantize, or name %s for what is left", src.Quantized.Method(), quant.WithoutModel())
+		return sec.Errorf("method", "the matrices of this checkpoint are %s codes, which are stored as they are, "+
+			"but methods that watch the model need all of its matrices; set quantize.import to requantize, or choose %s "+
+			"for the other matrices", src.Quantized.Method(), quant.WithoutModel())
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ func (CalibrationData) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
 		{Type: "string", Description: "The word samples, for the model's own text, or the path of a file."},
 		file,
-		{Type: "object", Properties: props, Required: []string{samples}, AdditionalProperties: jsonschema.FalseSchema, Description: "The model's own text, drawn at temperature 1."},
+		{Type: "object", Properties: props, Required: []string{samples}, AdditionalProperties: jsonschema.FalseSchema,
+			Description: "The model's own text, drawn at temperature 1."},
 	}}
 }

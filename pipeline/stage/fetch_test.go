@@ -85,7 +85,8 @@ func TestFetchOrigin(t *testing.T) {
 	h := fakehub.New()
 	commit := h.Repo("org/name").SetGated("manual").SetPrivate(true).Commit("main", files)
 	s := h.Start(t)
-	for k, v := range map[string]string{"HF_ENDPOINT": s.URL, "HF_TOKEN": fakehub.Token, "HF_HUB_CACHE": t.TempDir(), "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
+	for k, v := range map[string]string{"HF_ENDPOINT": s.URL, "HF_TOKEN": fakehub.Token, "HF_HUB_CACHE": t.TempDir(),
+		"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
 		"HF_HUB_DISABLE_IMPLICIT_TOKEN": "", "MODELSCOPE_API_TOKEN": fakehub.Token, "MODELSCOPE_ENDPOINT": s.URL} {
 		t.Setenv(k, v)
 	}

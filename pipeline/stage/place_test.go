@@ -105,7 +105,8 @@ func TestReplace(t *testing.T) {
 // Variants are packages of their own that share what does not differ.
 func TestVariants(t *testing.T) {
 	t.Parallel()
-	w := newWork(t, families+"qwen2-tied", "quantize: {block: 32, bits: 4}\nverify: {enabled: false}\nvariants: [{name: small-8, quantize: {bits: 8}}, {name: small-old, target: {engine: \"3.5\"}}]")
+	w := newWork(t, families+"qwen2-tied", "quantize: {block: 32, bits: 4}\nverify: {enabled: false}\n"+
+		"variants: [{name: small-8, quantize: {bits: 8}}, {name: small-old, target: {engine: \"3.5\"}}]")
 	runs := w.must(t)
 	if len(runs) != 3 {
 		t.Fatalf("%d runs", len(runs))
@@ -189,7 +190,8 @@ func TestFailedVerification(t *testing.T) {
 			t.Errorf("something was published: %v", err)
 		}
 		// The commands that the error names have a package to work on, and nothing is repeated for them.
-		if !strings.Contains(err.Error(), "llmexport verify "+failed.Dir+" --source "+failed.Source) || !strings.Contains(err.Error(), "llmexport publish "+failed.Dir) {
+		if !strings.Contains(err.Error(), "llmexport verify "+failed.Dir+" --source "+failed.Source) ||
+			!strings.Contains(err.Error(), "llmexport publish "+failed.Dir) {
 			t.Errorf("the error names no way on: %v", err)
 		}
 		if _, err := place.OpenVerified(t.Context(), failed.Dir); err != nil {
@@ -227,7 +229,8 @@ func TestFailedVerification(t *testing.T) {
 // Tokenizers are compared once for all variants and runs that package the same tokenizer, and again for another one.
 func TestParityKept(t *testing.T) {
 	t.Parallel()
-	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {perplexity: {window: 16, windows: 1, decode: 4, max_source: 10000}}\npublish: [{dir: a}]")
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\n"+
+		"verify: {perplexity: {window: 16, windows: 1, decode: 4, max_source: 10000}}\npublish: [{dir: a}]")
 	kept := func() int {
 		list, err := filepath.Glob(filepath.Join(w.cache(), "parity-*"))
 		if err != nil {

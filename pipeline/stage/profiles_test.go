@@ -33,7 +33,8 @@ func TestBackendsRefused(t *testing.T) {
 				t.Fatalf("%v, want %s", err, c.what)
 			}
 			var positioned *recipes.Error
-			if fromRecipe := strings.Contains(c.what, "target.backends[") || c.name == "form"; errors.As(err, &positioned) != fromRecipe || errors.Is(err, tensor.ErrUnsupported) == fromRecipe {
+			fromRecipe := strings.Contains(c.what, "target.backends[") || c.name == "form"
+			if errors.As(err, &positioned) != fromRecipe || errors.Is(err, tensor.ErrUnsupported) == fromRecipe {
 				t.Errorf("%v: error of the recipe %v", err, fromRecipe)
 			}
 			if _, err := os.Stat(w.out()); err == nil {

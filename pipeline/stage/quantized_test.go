@@ -118,7 +118,8 @@ func compareCodes(t *testing.T, src *source.Source, dir string) {
 		}
 		codes := make([]uint8, n)
 		got.Unpack(codes, 0, got.Rows)
-		if got.Bits != spec.Bits || got.Symmetric != spec.Symmetric || !bytes.Equal(codes, want.Codes) || !slices.Equal(got.Scale, want.Scale) || !slices.Equal(got.Zero, want.Zero) {
+		if got.Bits != spec.Bits || got.Symmetric != spec.Symmetric || !bytes.Equal(codes, want.Codes) ||
+			!slices.Equal(got.Scale, want.Scale) || !slices.Equal(got.Zero, want.Zero) {
 			t.Errorf("%s: stored as %s, not as the %s of the checkpoint", x.Name, x.Spec, spec)
 		}
 	}
@@ -163,7 +164,8 @@ func TestNotKept(t *testing.T) {
 	w := newWork(t, pack(t, odd), "verify: {enabled: false}")
 	_, err := w.run(t)
 	var refused *stage.ImportError
-	if !errors.As(err, &refused) || !errors.Is(err, tensor.ErrUnsupported) || refused.Others != 7*tinyLayers-1 || !strings.Contains(err.Error(), "_proj.weight: groups of 16") {
+	if !errors.As(err, &refused) || !errors.Is(err, tensor.ErrUnsupported) || refused.Others != 7*tinyLayers-1 ||
+		!strings.Contains(err.Error(), "_proj.weight: groups of 16") {
 		t.Errorf("%v", err)
 	}
 	nothing(t, w)

@@ -213,7 +213,8 @@ func TestCancelled(t *testing.T) {
 // partial makes a cache as a killed run leaves it: weights under construction, and nothing behind them.
 func partial(t *testing.T, w work) (weights string) {
 	t.Helper()
-	for _, pattern := range []string{"package-*", filepath.Join("weights-*", "done.json"), filepath.Join("weights-*", "llm.mnn"), filepath.Join("weights-*", "llm_config.json"), filepath.Join("weights-*", "record.json")} {
+	for _, pattern := range []string{"package-*", filepath.Join("weights-*", "done.json"), filepath.Join("weights-*", "llm.mnn"),
+		filepath.Join("weights-*", "llm_config.json"), filepath.Join("weights-*", "record.json")} {
 		names, err := filepath.Glob(filepath.Join(w.cache(), pattern))
 		if err != nil || len(names) != 1 {
 			t.Fatalf("%s: %v, %v", pattern, names, err)

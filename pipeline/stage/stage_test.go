@@ -162,7 +162,8 @@ func TestSameBytes(t *testing.T) {
 	for _, threads := range []int{1, 2, 7} {
 		tmp := t.TempDir()
 		out := filepath.Join(tmp, "out")
-		if _, err := stagetest.Run(t.Context(), w.recipe(), filepath.Join(tmp, "cache"), threads, "publish[0].dir="+filepath.ToSlash(out), "limits.memory="+strconv.Itoa(threads)+"GiB"); err != nil {
+		if _, err := stagetest.Run(t.Context(), w.recipe(), filepath.Join(tmp, "cache"), threads,
+			"publish[0].dir="+filepath.ToSlash(out), "limits.memory="+strconv.Itoa(threads)+"GiB"); err != nil {
 			t.Fatal(err)
 		}
 		got := listing(t, out)
@@ -178,7 +179,8 @@ func TestSameBytes(t *testing.T) {
 // The recipe inside a package loads again, gives the same package, and tells neither limits nor places.
 func TestStoredRecipe(t *testing.T) {
 	t.Parallel()
-	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32, overrides: [{match: down, bits: 8}]}\nverify: {enabled: false}\nlimits: {memory: 1234MiB, threads: 3}\npublish: [{dir: secret-place}]")
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32, overrides: [{match: down, bits: 8}]}\n"+
+		"verify: {enabled: false}\nlimits: {memory: 1234MiB, threads: 3}\npublish: [{dir: secret-place}]")
 	w.must(t)
 	first := filepath.Join(w.dir, "secret-place")
 	b, err := os.ReadFile(filepath.Join(first, "recipe.json"))

@@ -33,7 +33,8 @@ func (f *Fetch) validateKeep(r *Run) error {
 	const gone = "with fetch.keep: false the weights are gone when the package is written"
 	return cmp.Or(check(r.Recipe.Stages["quantize"],
 		rule{q.Budget != nil, "budget", "a budget reads the whole model before anything is written; " + gone + ": choose bits, or keep the weights"},
-		rule{chain.Needs() != quant.Nothing, "method", "methods that watch the model read it before anything is written; " + gone + ": choose " + quant.WithoutModel() + ", or keep the weights"},
+		rule{chain.Needs() != quant.Nothing, "method", "methods that watch the model read it before anything is written; " + gone +
+			": choose "+quant.WithoutModel()+", or keep the weights"},
 	), check(r.Recipe.Stages["verify"],
 		rule{v.Enabled && v.Perplexity.MaxRatio != nil, "perplexity.max_ratio", "the perplexity of the source is measured on its weights; " + gone},
 		rule{v.Enabled && v.KL.Max != nil, "kl.max", "divergence is measured against the source; " + gone},

@@ -124,7 +124,8 @@ func TestStreamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	for _, checkpoint := range []string{tiny, families + "qwen3-untied", families + "gpt_oss", families + "phi3", families + "bloom", families + "qwen3_moe", families + "qwen2-tied"} {
+	for _, checkpoint := range []string{tiny, families + "qwen3-untied", families + "gpt_oss", families + "phi3", families + "bloom",
+		families + "qwen3_moe", families + "qwen2-tied"} {
 		t.Run(filepath.Base(checkpoint), func(t *testing.T) {
 			w, _, _ := onHub(t, checkpoint, 5, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")
 			w.must(t)
@@ -159,7 +160,8 @@ func TestStreamedVerified(t *testing.T) {
 				case c.Passed:
 					state[c.Name] = "passed"
 				}
-				if c.Name == "weights" && (c.Value["tensors"] != float64(len(m.Tensors)) || !(c.Value["worst_share_of_bound"] > 0 && c.Value["worst_share_of_bound"] <= 1)) {
+				share := c.Value["worst_share_of_bound"]
+				if c.Name == "weights" && (c.Value["tensors"] != float64(len(m.Tensors)) || !(share > 0 && share <= 1)) {
 					t.Errorf("weights: %v %s", c.Value, c.Detail)
 				}
 			}

@@ -24,7 +24,8 @@ func TestHostile(t *testing.T) {
 		"doubling list":       "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}",
 		"shared list printed": "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
 		"shared list as JSON": "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s|tojson }}",
-		"shared lists equal":  "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
+		"shared lists equal": "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% set " +
+			"ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
 		"shared tuple hashed": "{% set ns = namespace(s=(1,)) %}{% for i in range(99) %}{% set ns.s = (ns.s, ns.s) %}{% endfor %}{{ {ns.s: 1} }}",
 		"output":              "{% for i in range(99999) %}{{ 'abcdefghijklmnopqrstuvwxyz' * 9 }}{% endfor %}",
 		"replace":             "{{ ('a' * 9999)|replace('', 'b' * 9999) }}",

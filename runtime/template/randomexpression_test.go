@@ -23,7 +23,8 @@ var inputs = map[kind]string{
 
 // plainInputs are those of which all parts have a known type, and print as one line of text.
 var plainInputs = map[kind]string{
-	text: inputs[text], integer: inputs[integer], truth: inputs[truth], list: "l words e", dict: "messages[0] messages[-1] people[0]", anything: "none_value nope n s t",
+	text: inputs[text], integer: inputs[integer], truth: inputs[truth], list: "l words e",
+	dict: "messages[0] messages[-1] people[0]", anything: "none_value nope n s t",
 }
 
 // expression makes an expression of a type, or now and then of another one.
@@ -80,7 +81,8 @@ func (g *Random) expression(is kind, depth int) string {
 	case 3:
 		return g.operand(dict, depth) + "." + g.attribute()
 	case 4:
-		return g.operand(anything, depth) + "|" + g.pick("default('x')", "default(1, true)", "d", "default(none)", "string", "first", "last", "list", "length", "tojson", "tojson(indent=2)", "default('y', boolean=true)")
+		return g.operand(anything, depth) + "|" + g.pick("default('x')", "default(1, true)", "d", "default(none)", "string", "first",
+			"last", "list", "length", "tojson", "tojson(indent=2)", "default('y', boolean=true)")
 	case 5:
 		if g.loops > 0 {
 			return "loop." + g.words("index index0 first last length revindex revindex0 previtem nextitem depth depth0 cycle(1,'b') changed(n)")
@@ -181,7 +183,9 @@ func (g *Random) literal() string {
 	if g.Plain {
 		return g.pick("''", "'a'", "\"b\"", "'user'", "'role'", "'hello world'", "' x '", "'\\n'", "'</think>'", "'1'", "'a,b'", "\"it's\"", "'{{'", "'%}'")
 	}
-	s := g.pick("", "a", "b", "user", "role", "hello world", "A", " x ", "\n", "\u00e9", "\u00df", "\U0001F389", "</think>", "1", "-7", "2.5", "a,b", "\\n", "\\t", "\\u00e9", "\\\\", "x\\x41", "{{", "%}", "<b>&", "\u0130", "\u01c6", "\ufb01", "\u03a3\u03a3", "1e3", " 12 ", "nan", "%s", "{}", "\\'", "\\\"", "\x00", "\u00b2", "\u0663", "it\\'s", "\\d", "\u2028", "a\\\nb")
+	s := g.pick("", "a", "b", "user", "role", "hello world", "A", " x ", "\n", "\u00e9", "\u00df", "\U0001F389", "</think>", "1",
+		"-7", "2.5", "a,b", "\\n", "\\t", "\\u00e9", "\\\\", "x\\x41", "{{", "%}", "<b>&", "\u0130", "\u01c6", "\ufb01", "\u03a3\u03a3",
+		"1e3", " 12 ", "nan", "%s", "{}", "\\'", "\\\"", "\x00", "\u00b2", "\u0663", "it\\'s", "\\d", "\u2028", "a\\\nb")
 	quote := g.pick("'", "\"")
 	return quote + s + quote
 }
@@ -216,12 +220,15 @@ func (g *Random) textual(depth int) string {
 		if g.Plain {
 			return g.operand(list, depth) + "|join" + g.pick("", "(', ')", "("+g.expression(text, 0)+")", "(d='+')")
 		}
-		return g.operand(list, depth) + "|join" + g.pick("", "(', ')", "("+g.expression(text, 0)+")", "(',', attribute='role')", "('-', 'name')", "(attribute='a')", "(d='+')")
+		return g.operand(list, depth) + "|join" + g.pick("", "(', ')", "("+g.expression(text, 0)+")", "(',', attribute='role')",
+			"('-', 'name')", "(attribute='a')", "(d='+')")
 	case 8:
 		if g.Plain {
 			return g.operand(anything, depth) + g.pick("|string", "|tojson", "|trim", "|upper", "|lower")
 		}
-		return g.operand(anything, depth) + g.pick("|string", "|tojson", "|tojson(indent=2)", "|tojson(ensure_ascii=true)", "|tojson(indent=4, sort_keys=true)", "|tojson(separators=(',', ':'))", "|trim", "|upper", "|e", "|safe", "|tojson|safe", "|tojson(indent=0)", "|tojson(true)", "|tojson(indent='\\t')", "|title", "|lower")
+		return g.operand(anything, depth) + g.pick("|string", "|tojson", "|tojson(indent=2)", "|tojson(ensure_ascii=true)",
+			"|tojson(indent=4, sort_keys=true)", "|tojson(separators=(',', ':'))", "|trim", "|upper", "|e", "|safe", "|tojson|safe",
+			"|tojson(indent=0)", "|tojson(true)", "|tojson(indent='\\t')", "|title", "|lower")
 	}
 	return x + g.pick("|", " | ") + g.textFilter(depth)
 }
@@ -244,16 +251,21 @@ func (g *Random) textMethod(depth int) string {
 	x := g.expression(text, min(depth, 1))
 	if g.Plain {
 		x = g.literal()
-		return g.pick("strip()", "lstrip()", "rstrip()", "strip("+x+")", "lstrip("+x+")", "rstrip('\\n')", "upper()", "lower()", "capitalize()", "replace('a', "+x+")", "replace('ll', 'z')", "split(',')[0]", "split('o')[-1]", "split(' ', 1)|last")
+		return g.pick("strip()", "lstrip()", "rstrip()", "strip("+x+")", "lstrip("+x+")", "rstrip('\\n')", "upper()", "lower()",
+			"capitalize()", "replace('a', "+x+")", "replace('ll', 'z')", "split(',')[0]", "split('o')[-1]", "split(' ', 1)|last")
 	}
 	methods := []string{
 		"strip()", "lstrip()", "rstrip()", "strip(%s)", "lstrip(%s)", "rstrip('\\n')", "upper()", "lower()", "capitalize()",
 		"replace(%s, 'z')", "replace('a', %s)", "split(%s)[0]", "split(%s)[-1]", "split()|join('-')", "split(%s, 1)|last",
 	}
 	if !g.Plain {
-		methods = append(methods, "title()", "swapcase()", "casefold()", "replace('a', %s, 1)", "center(9)", "ljust(8, '*')", "rjust(7)", "zfill(6)", "expandtabs(4)", "expandtabs()",
-			"removeprefix(%s)", "removesuffix(%s)", "format(%s, n)", "format(a=%s)", "format(*words)", "join(words)", "join(['a', %s])", "partition(%s)[2]", "rpartition(%s)|list", "rsplit(%s, 1)|join",
-			"rsplit()[0]", "splitlines()|join('|')", "splitlines(true)|list", "replace(%s, '', count=2)", "encode()", "strip(none)", "split(none, 1)[0]", "translate({97: 'b'})", "zfill(%s)", "center(5, %s)", "replace('', %s)", "rsplit('a')[-1]", "format_map({'a': %s})")
+		methods = append(methods, "title()", "swapcase()", "casefold()", "replace('a', %s, 1)", "center(9)", "ljust(8, '*')",
+			"rjust(7)", "zfill(6)", "expandtabs(4)", "expandtabs()",
+			"removeprefix(%s)", "removesuffix(%s)", "format(%s, n)", "format(a=%s)", "format(*words)", "join(words)", "join(['a', %s])",
+			"partition(%s)[2]", "rpartition(%s)|list", "rsplit(%s, 1)|join",
+			"rsplit()[0]", "splitlines()|join('|')", "splitlines(true)|list", "replace(%s, '', count=2)", "encode()", "strip(none)",
+			"split(none, 1)[0]", "translate({97: 'b'})", "zfill(%s)", "center(5, %s)", "replace('', %s)", "rsplit('a')[-1]",
+			"format_map({'a': %s})")
 	}
 	m := g.pick(methods...)
 	return strings.ReplaceAll(m, "%s", x)
@@ -263,12 +275,17 @@ func (g *Random) textMethod(depth int) string {
 func (g *Random) textFilter(depth int) string {
 	x := g.expression(text, min(depth, 1))
 	if g.Plain {
-		return g.pick("upper", "lower", "trim", "trim", "capitalize", "replace('a', 'b')", "replace('o', "+x+")", "string", "default('z')", "default("+x+", true)", "tojson", "trim('ax')")
+		return g.pick("upper", "lower", "trim", "trim", "capitalize", "replace('a', 'b')", "replace('o', "+x+")", "string",
+			"default('z')", "default("+x+", true)", "tojson", "trim('ax')")
 	}
-	filters := []string{"upper", "lower", "trim", "trim", "capitalize", "replace('a', 'b')", "replace(%s, 'q')", "string", "default('z')", "default(%s, true)", "tojson", "trim(%s)", "join", "join('.')"}
+	filters := []string{"upper", "lower", "trim", "trim", "capitalize", "replace('a', 'b')", "replace(%s, 'q')", "string",
+		"default('z')", "default(%s, true)", "tojson", "trim(%s)", "join", "join('.')"}
 	if !g.Plain {
-		filters = append(filters, "title", "indent", "indent(2)", "indent(2, true)", "indent(3, blank=true)", "indent(width=1, first=true)", "indent('>>')", "center(9)", "reverse", "replace('a', %s, 1)", "escape", "e",
-			"safe", "format(1)", "format(%s, 2)", "format(a=1)", "first", "last", "list", "wordcount|string", "replace(%s, '', count=1)", "escape|safe", "center(width=n)", "attr('x')|string", "upper|lower", "batch(2)|list|string", "unique|join", "sort|join", "map('upper')|join", "select|join", "length|string", "min", "max", "tojson(indent=n)")
+		filters = append(filters, "title", "indent", "indent(2)", "indent(2, true)", "indent(3, blank=true)",
+			"indent(width=1, first=true)", "indent('>>')", "center(9)", "reverse", "replace('a', %s, 1)", "escape", "e",
+			"safe", "format(1)", "format(%s, 2)", "format(a=1)", "first", "last", "list", "wordcount|string", "replace(%s, '', count=1)",
+			"escape|safe", "center(width=n)", "attr('x')|string", "upper|lower", "batch(2)|list|string", "unique|join", "sort|join",
+			"map('upper')|join", "select|join", "length|string", "min", "max", "tojson(indent=n)")
 	}
 	f := g.pick(filters...)
 	return strings.ReplaceAll(f, "%s", x)
@@ -312,7 +329,8 @@ func (g *Random) integral(depth int) string {
 		x := g.expression(text, 0)
 		return g.operand(text, depth) + "." + strings.ReplaceAll(g.pick("find(%s)", "count(%s)", "index(%s)", "rfind(%s)", "find(%s, 1)", "count(%s, 0, 4)"), "%s", x)
 	case 8:
-		return g.operand(list, depth) + "|" + g.pick("sum", "length", "max", "min", "first", "last", "sum(start=3)", "sum(attribute='age')", "map(attribute='age')|sum")
+		return g.operand(list, depth) + "|" + g.pick("sum", "length", "max", "min", "first", "last", "sum(start=3)",
+			"sum(attribute='age')", "map(attribute='age')|sum")
 	}
 	if g.loops > 0 {
 		return "loop." + g.words("index index0 length revindex")
@@ -327,7 +345,8 @@ func (g *Random) fractional(depth int) string {
 	case 2:
 		return g.operand(integer, depth) + " / " + g.operand(integer, depth)
 	case 3:
-		return g.operand(g.numeric(), depth) + "|" + g.pick("round", "round(1)", "round(2)", "round(1, 'ceil')", "round(0, 'floor')", "float", "abs", "int", "round(precision=3)", "round(2, method='floor')", "round(-1)")
+		return g.operand(g.numeric(), depth) + "|" + g.pick("round", "round(1)", "round(2)", "round(1, 'ceil')", "round(0, 'floor')",
+			"float", "abs", "int", "round(precision=3)", "round(2, method='floor')", "round(-1)")
 	case 4:
 		return g.operand(text, depth) + "|" + g.pick("float", "float(1.5)", "float(default=none)")
 	}
@@ -379,7 +398,9 @@ func (g *Random) condition(depth int) string {
 		if g.Plain {
 			return g.operand(text, depth) + "." + g.pick("starts", "ends") + "with(" + g.expression(text, 0) + ")"
 		}
-		return g.operand(text, depth) + "." + strings.ReplaceAll(g.pick("startswith(%s)", "endswith(%s)", "startswith(('a', %s))", "isdigit()", "isupper()", "isalpha()", "isspace()", "islower()", "isalnum()", "isnumeric()", "istitle()", "isdecimal()", "isidentifier()", "isascii()", "isprintable()"), "%s", g.expression(text, 0))
+		return g.operand(text, depth) + "." + strings.ReplaceAll(g.pick("startswith(%s)", "endswith(%s)", "startswith(('a', %s))",
+			"isdigit()", "isupper()", "isalpha()", "isspace()", "islower()", "isalnum()", "isnumeric()", "istitle()", "isdecimal()",
+			"isidentifier()", "isascii()", "isprintable()"), "%s", g.expression(text, 0))
 	case 7:
 		return g.truthOf(depth)
 	}
@@ -396,10 +417,14 @@ func (g *Random) truthOf(depth int) string {
 
 func (g *Random) test(depth int) string {
 	if g.Plain {
-		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "integer", "boolean", "sequence", "equalto('a')", "in ['a', 'user']")
+		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "integer", "boolean",
+			"sequence", "equalto('a')", "in ['a', 'user']")
 	}
-	return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "odd", "even", "integer", "float", "boolean", "sequence", "callable", "lower", "upper", "escaped",
-		"divisibleby 3", "divisibleby(n)", "eq 1", "ne('a')", "gt 2", "lt(3)", "ge n", "le 1.5", "sameas none", "sameas(true)", "equalto "+g.atom(anything), "in "+g.atom(list), "in("+g.expression(list, depth)+")", "filter", "test", "greaterthan 1", "lessthan(2)")
+	return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "odd", "even",
+		"integer", "float", "boolean", "sequence", "callable", "lower", "upper", "escaped",
+		"divisibleby 3", "divisibleby(n)", "eq 1", "ne('a')", "gt 2", "lt(3)", "ge n", "le 1.5", "sameas none", "sameas(true)",
+		"equalto "+g.atom(anything), "in "+g.atom(list), "in("+g.expression(list, depth)+")", "filter", "test", "greaterthan 1",
+		"lessthan(2)")
 }
 
 func (g *Random) listed(depth int) string {
@@ -415,7 +440,8 @@ func (g *Random) listed(depth int) string {
 		case 3:
 			return g.operand(text, depth) + ".split(" + g.pick("' '", "','", "'a'", "'\n'") + ")"
 		}
-		return x + "|" + g.pick("map('string')|list", "select('string')|list", "reject('none')|list", "reverse|list", "list", "select|list", "map('upper')|list", "map('trim')|list", "select('in', ['user', 'a'])|list")
+		return x + "|" + g.pick("map('string')|list", "select('string')|list", "reject('none')|list", "reverse|list", "list",
+			"select|list", "map('upper')|list", "map('trim')|list", "select('in', ['user', 'a'])|list")
 	}
 	switch g.n(12) {
 	case 0:
@@ -432,27 +458,41 @@ func (g *Random) listed(depth int) string {
 	case 3:
 		return x + g.pick(" + ", "+") + g.operand(list, depth)
 	case 4:
-		return g.operand(text, depth) + "." + strings.ReplaceAll(g.pick("split(%s)", "split(%s, 1)", "split()", "splitlines()", "rsplit(%s, 2)", "partition(%s)", "split(%s, maxsplit=1)", "split(sep=%s)"), "%s", g.expression(text, 0))
+		return g.operand(text, depth) + "." + strings.ReplaceAll(g.pick("split(%s)", "split(%s, 1)", "split()", "splitlines()",
+			"rsplit(%s, 2)", "partition(%s)", "split(%s, maxsplit=1)", "split(sep=%s)"), "%s", g.expression(text, 0))
 	case 5:
-		return g.operand(dict, depth) + g.pick(".keys()|list", ".values()|list", ".items()|list", "|items|list", "|list", "|dictsort", "|dictsort(false, 'value')", "|dictsort(reverse=true)", "|dictsort(by='value', reverse=true)", ".keys()")
+		return g.operand(dict, depth) + g.pick(".keys()|list", ".values()|list", ".items()|list", "|items|list", "|list", "|dictsort",
+			"|dictsort(false, 'value')", "|dictsort(reverse=true)", "|dictsort(by='value', reverse=true)", ".keys()")
 	case 6:
 		if !g.Plain {
 			return g.pick(x+" * "+g.number(0, 4), "range("+g.expression(integer, 1)+")", "range(1, "+g.number(0, 9)+", 2)", "range("+g.number(0, 9)+", -1, -1)")
 		}
 	}
-	f := []string{"map(attribute='role')|list", "map(attribute='content')|list", "map('string')|list", "selectattr('role', 'equalto', 'user')|list", "selectattr('role')|list", "rejectattr('content')|list", "select('string')|list", "reject('none')|list",
-		"reverse|list", "list", "select|list", "selectattr('age', 'gt', 26)|list", "map('upper')|list", "map('trim')|list", "selectattr('name', 'defined')|list", "rejectattr('role', 'eq', 'system')|list", "select('in', [1, 'a'])|list"}
+	f := []string{"map(attribute='role')|list", "map(attribute='content')|list", "map('string')|list",
+		"selectattr('role', 'equalto', 'user')|list", "selectattr('role')|list", "rejectattr('content')|list", "select('string')|list",
+		"reject('none')|list",
+		"reverse|list", "list", "select|list", "selectattr('age', 'gt', 26)|list", "map('upper')|list",
+		"map('trim')|list", "selectattr('name', 'defined')|list", "rejectattr('role', 'eq', 'system')|list",
+		"select('in', [1, 'a'])|list"}
 	if !g.Plain {
-		f = append(f, "sort", "sort(reverse=true)", "sort(attribute='name')", "sort(case_sensitive=true)", "unique|list", "unique(true)|list", "unique(attribute='role')|list", "batch(2)|list", "batch(2, 'x')|list", "slice(2)|list", "slice(3, '-')|list", "groupby('role')",
-			"groupby('city', default='?')", "map('default', 'x')|list", "map('replace', 'a', 'b')|list", "map(attribute='name', default='?')|list", "map('length')|list", "map('int')|list", "select('odd')|list", "reject('equalto', 1)|list", "map('join', '-')|list", "map(attribute='tags.0')|list",
-			"sort(attribute='age,name')", "groupby('age')|map('first')|list", "map('tojson')|list", "map('first')|list", "select('defined')|list", "select('>', 1)|list", "map('round', 1)|list", "batch(n)|list", "map('selectattr', 'x')|list", "sort(false, true)", "groupby('city', case_sensitive=true)|map(attribute='list')|list", "map('items')|list", "map(attribute=0)|list")
+		f = append(f, "sort", "sort(reverse=true)", "sort(attribute='name')", "sort(case_sensitive=true)", "unique|list",
+			"unique(true)|list", "unique(attribute='role')|list", "batch(2)|list", "batch(2, 'x')|list", "slice(2)|list",
+			"slice(3, '-')|list", "groupby('role')",
+			"groupby('city', default='?')", "map('default', 'x')|list", "map('replace', 'a', 'b')|list",
+			"map(attribute='name', default='?')|list", "map('length')|list", "map('int')|list", "select('odd')|list",
+			"reject('equalto', 1)|list", "map('join', '-')|list", "map(attribute='tags.0')|list",
+			"sort(attribute='age,name')", "groupby('age')|map('first')|list", "map('tojson')|list", "map('first')|list",
+			"select('defined')|list", "select('>', 1)|list", "map('round', 1)|list", "batch(n)|list", "map('selectattr', 'x')|list",
+			"sort(false, true)", "groupby('city', case_sensitive=true)|map(attribute='list')|list", "map('items')|list",
+			"map(attribute=0)|list")
 	}
 	return x + "|" + g.pick(f...)
 }
 
 func (g *Random) dictionary(depth int) string {
 	if g.Plain {
-		return g.pick("(messages|selectattr('role', 'equalto', 'user')|list)", "(messages|rejectattr('role', 'eq', 'system')|list)", "messages", "people", "messages[1:]") + g.pick("[0]", "[-1]", "|first", "|last")
+		return g.pick("(messages|selectattr('role', 'equalto', 'user')|list)", "(messages|rejectattr('role', 'eq', 'system')|list)",
+			"messages", "people", "messages[1:]") + g.pick("[0]", "[-1]", "|first", "|last")
 	}
 	switch g.n(5) {
 	case 0, 1:
@@ -473,5 +513,6 @@ func (g *Random) dictionary(depth int) string {
 	if g.Plain {
 		return g.atom(dict)
 	}
-	return g.pick("dict(a="+g.expression(g.kind(), depth)+")", "dict("+g.operand(list, depth)+")", "dict("+g.operand(dict, depth)+", z=1)", "dict([('a', n), ('b', s)])")
+	return g.pick("dict(a="+g.expression(g.kind(), depth)+")", "dict("+g.operand(list, depth)+")",
+		"dict("+g.operand(dict, depth)+", z=1)", "dict([('a', n), ('b', s)])")
 }

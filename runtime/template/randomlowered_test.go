@@ -80,7 +80,8 @@ func TestRandomLowered(t *testing.T) {
 			got, err = e.Render(t.Context(), l.Input, template.Limits{})
 		}
 		if err != nil || got != l.Want {
-			t.Errorf("seed %d: %s\nlowered %s\nmessages %q, context %s\n got %q %v\nwant %q", seed, l.Source, l.Text, l.Input.Messages, l.Input.Context, got, err, l.Want)
+			t.Errorf("seed %d: %s\nlowered %s\nmessages %q, context %s\n got %q %v\nwant %q", seed, l.Source, l.Text, l.Input.Messages,
+				l.Input.Context, got, err, l.Want)
 		}
 	}
 	if len(list) < templates*2/3 {

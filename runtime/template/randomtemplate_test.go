@@ -71,7 +71,8 @@ func (g *Random) text() string {
 	if g.chance(1) {
 		return "{"
 	}
-	return g.pick("", "", "", "a", " ", "\n", "\n\n", "  \n  ", "\t", "x\n", "\n  y", " z ", "\u00e9", "{ ", "}", "%", "#", "\v", "\u00a0\n", "<|im_start|>", "\n\t ", "\u2028", "\x1c ", "\f", "\r", "\r\n ")
+	return g.pick("", "", "", "a", " ", "\n", "\n\n", "  \n  ", "\t", "x\n", "\n  y", " z ", "\u00e9", "{ ", "}", "%", "#", "\v",
+		"\u00a0\n", "<|im_start|>", "\n\t ", "\u2028", "\x1c ", "\f", "\r", "\r\n ")
 }
 
 // tag makes a tag with marks for white space.
@@ -201,7 +202,8 @@ func (g *Random) loop(depth int) string {
 	}
 	switch form {
 	case 0:
-		iterable = g.pick(g.expression(dict, 1)+".items()", g.expression(dict, 1)+"|items", g.expression(dict, 1)+"|dictsort", g.expression(list, 1)+"|groupby('role')")
+		iterable = g.pick(g.expression(dict, 1)+".items()", g.expression(dict, 1)+"|items", g.expression(dict, 1)+"|dictsort",
+			g.expression(list, 1)+"|groupby('role')")
 		target = g.assign(text) + ", " + g.assign(anything)
 	case 1:
 		iterable = "messages" + g.pick("", "", "[1:]", "[::-1]", "|reverse", "[:-1]")

@@ -44,8 +44,11 @@ func (g *Random) textValue() string {
 	if g.Plain {
 		return g.pick(`""`, `"a"`, `"Hello World"`, `" x "`, `"line one\n  line two\n\nline four\n"`, `"user"`, `"b"`, `"<think>\nq\n</think>\n\nanswer"`, `"12"`, `"a,b,,c"`, `"it's"`, `"{{ x }}"`)
 	}
-	s := g.pick("", "a", "Hello World", " x ", "line one\n  line two\n\nline four\n", "\u00dcn\u00efc\u00f6d\u00e9 \u00df \u03a3\u03b1\u03c2 \U0001F389", "<b>\"x\" & 'y'</b>", "a\u2028b\x1cc\u00a0d\te", "user", "b", "A",
-		"<think>\nq\n</think>\n\nanswer", "12", "3.5", "it's", "\\ \" '", "\x01\x7f\u0080", "\u01c5 \u0130\u0131 \ufb03", "a,b,,c", "tab\tand\r\nend\r", "e\u0301", "\u200d\ufeff", "{{ x }}", "0x1F", "-0", "\u00b2\u0664")
+	s := g.pick("", "a", "Hello World", " x ", "line one\n  line two\n\nline four\n",
+		"\u00dcn\u00efc\u00f6d\u00e9 \u00df \u03a3\u03b1\u03c2 \U0001F389", "<b>\"x\" & 'y'</b>", "a\u2028b\x1cc\u00a0d\te",
+		"user", "b", "A",
+		"<think>\nq\n</think>\n\nanswer", "12", "3.5", "it's", "\\ \" '", "\x01\x7f\u0080", "\u01c5 \u0130\u0131 \ufb03", "a,b,,c",
+		"tab\tand\r\nend\r", "e\u0301", "\u200d\ufeff", "{{ x }}", "0x1F", "-0", "\u00b2\u0664")
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic("internal error: " + err.Error())

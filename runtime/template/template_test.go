@@ -110,7 +110,8 @@ func TestDecodeJSON(t *testing.T) {
 
 // TestParallel renders one template from several goroutines.
 func TestParallel(t *testing.T) {
-	tmpl, err := Parse("x", "{% macro f(a, b=[1]) %}{{ a }}{{ b }}{% endmacro %}{% filter upper %}{% for i in range(50) %}{{ f(i) }}{{ x }}{% endfor %}{% endfilter %}")
+	tmpl, err := Parse("x", "{% macro f(a, b=[1]) %}{{ a }}{{ b }}{% endmacro %}{% filter upper %}{% for i in range(50) %}{{ f(i) "+
+		"}}{{ x }}{% endfor %}{% endfilter %}")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,8 @@ func TestAddedTokenSwallowed(t *testing.T) {
 // TestLoadOptions adds tokens behind those of the file, as the library's add_tokens numbers them.
 func TestLoadOptions(t *testing.T) {
 	file := tokenizertest.Patched(t, []byte(tokenizertest.Small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", Special: true}))
-	tok, err := LoadWith(file, LoadOptions{Added: []AddedToken{{ID: -1, Content: "<y>"}, {ID: 3, Content: "<x>", LStrip: true}, {ID: 5, Content: "<z>"}, {ID: -1, Content: "ab"}}})
+	tok, err := LoadWith(file, LoadOptions{Added: []AddedToken{{ID: -1, Content: "<y>"}, {ID: 3, Content: "<x>", LStrip: true},
+		{ID: 5, Content: "<z>"}, {ID: -1, Content: "ab"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ func benchText(b *testing.B) string {
 
 func BenchmarkScan(b *testing.B) {
 	text := benchText(b)
-	for name, pattern := range map[string]string{"gpt2": regex.GPT2, "llama3": regex.Llama3, "qwen2": regex.Qwen2, "o200k": regex.O200K, "tekken": regex.Tekken, "qwen3.5": regex.Qwen35} {
+	for name, pattern := range map[string]string{"gpt2": regex.GPT2, "llama3": regex.Llama3, "qwen2": regex.Qwen2,
+		"o200k": regex.O200K, "tekken": regex.Tekken, "qwen3.5": regex.Qwen35} {
 		b.Run(name, func(b *testing.B) {
 			p := &splitStage{scan: regex.Scanners[pattern], behavior: isolated}
 			b.SetBytes(int64(len(text)))

@@ -128,7 +128,9 @@ func hostileModels(t testing.TB) map[string][]byte {
 		"fallback":  `{"type":"BPE","byte_fallback":true,"unk_token":"a","fuse_unk":true,"vocab":{"a":0,"<0x20>":1},"merges":[]}`,
 		"one":       `{"type":"BPE","unk_token":"","vocab":{"":0},"merges":[]}`,
 	} {
-		out[name] = tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"), "model": json.RawMessage(model)})
+		out[name] = tokenizertest.Patched(t, []byte(tokenizertest.Small),
+			map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"),
+				"model": json.RawMessage(model)})
 	}
 	return out
 }
@@ -175,7 +177,8 @@ func TestLoadMemory(t *testing.T) {
 		"many pieces":   `{"type":"Unigram","unk_id":0,"vocab":[` + strings.Join(list, ",") + `]}`,
 		"many brackets": `{"type":"Unigram","unk_id":0,"vocab":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`,
 	} {
-		file := tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"model": json.RawMessage(model), "pre_tokenizer": json.RawMessage("null")})
+		file := tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"model": json.RawMessage(model),
+			"pre_tokenizer": json.RawMessage("null")})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := Load(file)

@@ -130,5 +130,6 @@ func (f *engineForm) decoder() mtok.Decoder {
 			return mtok.Decoder{Tag: mtok.DecByteLevel}
 		}
 	}
-	return mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecReplace, Pattern: metaspace, Content: " "}, {Tag: mtok.DecByteFallback}, {Tag: mtok.DecFuse}}}
+	return mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecReplace, Pattern: metaspace, Content: " "},
+		{Tag: mtok.DecByteFallback}, {Tag: mtok.DecFuse}}}
 }

@@ -24,7 +24,8 @@ var preTokenizers components[preTokenizer]
 
 func init() {
 	preTokenizers = components[preTokenizer]{"pre-tokenizer", map[string]func(json.RawMessage, int) (preTokenizer, error){
-		"BertPreTokenizer":   constant[preTokenizer]("pre-tokenizer", "BertPreTokenizer", preTokenizerSequence{blanks, &charStage{isPunctuation, isolated, punctuationRegex}}),
+		"BertPreTokenizer": constant[preTokenizer]("pre-tokenizer", "BertPreTokenizer",
+			preTokenizerSequence{blanks, &charStage{isPunctuation, isolated, punctuationRegex}}),
 		"ByteLevel":          readByteLevel,
 		"CharDelimiterSplit": readCharDelimiterSplit,
 		"Digits":             readDigits,

@@ -81,7 +81,8 @@ func export(t *testing.T, checkpoint string, f form) string {
 	if f.bits == 16 {
 		quantize = "{bits: 16}"
 	}
-	dir, err := stagetest.Export(t.Context(), t.TempDir(), checkpoint, fmt.Sprintf("target: {engine: %q}\nquantize: %s\nverify: {enabled: false}", f.engine, quantize))
+	dir, err := stagetest.Export(t.Context(), t.TempDir(), checkpoint,
+		fmt.Sprintf("target: {engine: %q}\nquantize: %s\nverify: {enabled: false}", f.engine, quantize))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, all []*engine, f form, p *runtime.Package, w [][]int32, decode int, name string, o runtime.Options, config map[string]any, limit float64) {
+func compare(t *testing.T, all []*engine, f form, p *runtime.Package, w [][]int32, decode int, name string, o runtime.Options,
+	config map[string]any, limit float64) {
 	t.Helper()
 	logits := map[bool][]float32{} // by RepackLowBits
 	for _, e := range runs(all, f) {

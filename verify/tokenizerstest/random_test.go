@@ -212,7 +212,9 @@ type worker struct {
 }
 
 func newLibraryWorker(t *testing.T) *worker {
-	return &worker{t: t, args: []string{cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python")), "randomlibrary.py"}}
+	return &worker{t: t,
+		args: []string{cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python")),
+			"randomlibrary.py"}}
 }
 
 // ask reports whether there was an answer: a process may end, and one that has no end is stopped.

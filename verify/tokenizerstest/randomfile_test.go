@@ -109,13 +109,15 @@ func (g generator) bool() bool { return g.oneIn(2) }
 
 func (g generator) truncation() any {
 	return g.optional(2, func() object {
-		return object{"direction": pick(g, []string{"Left", "Right"}), "max_length": 2 + g.IntN(9), "strategy": pick(g, []string{"LongestFirst", "OnlyFirst"}), "stride": g.IntN(2)}
+		return object{"direction": pick(g, []string{"Left", "Right"}), "max_length": 2 + g.IntN(9),
+			"strategy": pick(g, []string{"LongestFirst", "OnlyFirst"}), "stride": g.IntN(2)}
 	})
 }
 
 func (g generator) padding() any {
 	return g.optional(2, func() object {
-		return object{"strategy": pick(g, []any{"BatchLongest", object{"Fixed": 20}}), "direction": pick(g, []string{"Left", "Right"}), "pad_to_multiple_of": pick(g, []any{nil, 8}), "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
+		return object{"strategy": pick(g, []any{"BatchLongest", object{"Fixed": 20}}), "direction": pick(g, []string{"Left", "Right"}),
+			"pad_to_multiple_of": pick(g, []any{nil, 8}), "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
 	})
 }
 
@@ -143,7 +145,8 @@ func (g generator) normalizer(depth int) object {
 	if depth > 0 && g.oneIn(3) {
 		return g.sequence("normalizers", depth, g.normalizer)
 	}
-	switch t := pick(g, []string{"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "StripAccents", "Strip", "Replace", "Replace", "Prepend", "BertNormalizer", "ByteLevel", "Precompiled"}); t {
+	switch t := pick(g, []string{"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "StripAccents", "Strip", "Replace", "Replace",
+		"Prepend", "BertNormalizer", "ByteLevel", "Precompiled"}); t {
 	case "Strip":
 		return object{"type": t, "strip_left": g.bool(), "strip_right": g.bool()}
 	case "Replace":
@@ -162,7 +165,8 @@ func (g generator) normalizer(depth int) object {
 var behaviors = []string{"Removed", "Isolated", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
 
 func (g generator) metaspace() object {
-	o := object{"type": "Metaspace", "replacement": pick(g, []string{"▁", "▁", "▁", "_", "Ġ", "a", " "}), "prepend_scheme": pick(g, []string{"always", "first", "never"}), "split": g.bool()}
+	o := object{"type": "Metaspace", "replacement": pick(g, []string{"▁", "▁", "▁", "_", "Ġ", "a", " "}),
+		"prepend_scheme": pick(g, []string{"always", "first", "never"}), "split": g.bool()}
 	if g.oneIn(4) {
 		delete(o, "split")
 	}
@@ -180,7 +184,8 @@ func (g generator) preTokenizer(depth int) object {
 	if depth > 0 && g.oneIn(3) {
 		return g.sequence("pretokenizers", depth, g.preTokenizer)
 	}
-	switch t := pick(g, []string{"BertPreTokenizer", "ByteLevel", "ByteLevel", "ByteLevel", "CharDelimiterSplit", "Metaspace", "Metaspace", "Whitespace", "WhitespaceSplit", "Split", "Split", "Split", "Split", "Split", "Punctuation", "Digits", "UnicodeScripts", "FixedLength"}); t {
+	switch t := pick(g, []string{"BertPreTokenizer", "ByteLevel", "ByteLevel", "ByteLevel", "CharDelimiterSplit", "Metaspace",
+		"Metaspace", "Whitespace", "WhitespaceSplit", "Split", "Split", "Split", "Split", "Split", "Punctuation", "Digits", "UnicodeScripts", "FixedLength"}); t {
 	case "ByteLevel":
 		return g.byteLevel()
 	case "CharDelimiterSplit":
@@ -416,7 +421,8 @@ func (g generator) wordPiece(words []string) (object, []string) {
 	}
 	unk := g.unk()
 	vocab, byID := g.vocabulary(unique(append(tokens, unk)))
-	return object{"type": "WordPiece", "unk_token": unk, "continuing_subword_prefix": prefix, "max_input_chars_per_word": pick(g, []int{100, 100, 5, 1, 0}), "vocab": vocab}, byID
+	return object{"type": "WordPiece", "unk_token": unk, "continuing_subword_prefix": prefix,
+		"max_input_chars_per_word": pick(g, []int{100, 100, 5, 1, 0}), "vocab": vocab}, byID
 }
 
 // added are added tokens, numbered as the library numbers them.
@@ -447,7 +453,9 @@ func (g generator) added(tokens []string) []object {
 				}
 			}
 		default:
-			content = pick(g, []string{"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|im_", "[INST]", "[/INST]", "<tool>", "<pad>", "[MASK]", " <sp>", "<sp> ", "a", "ab", " ab", "the", "é", "É", "e\u0301", "\u0301", "的", "😀", "  ", "\n", "\n\n", "<0x41>", "##a", "Ġ", "ﬁ", "<ﬁ>", "ABC", "<E>"})
+			content = pick(g, []string{"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|im_", "[INST]", "[/INST]", "<tool>", "<pad>",
+				"[MASK]", " <sp>", "<sp> ", "a", "ab", " ab", "the", "é", "É", "e\u0301", "\u0301", "的", "😀", "  ", "\n", "\n\n", "<0x41>",
+				"##a", "Ġ", "ﬁ", "<ﬁ>", "ABC", "<E>"})
 		}
 		if content == "" || seen[content] || len(content) > 200 {
 			continue
@@ -457,7 +465,8 @@ func (g generator) added(tokens []string) []object {
 		if !ok {
 			id, next = next, next+1
 		}
-		out = append(out, object{"id": id, "content": content, "single_word": g.oneIn(4), "lstrip": g.oneIn(3), "rstrip": g.oneIn(3), "normalized": g.bool(), "special": g.bool()})
+		out = append(out, object{"id": id, "content": content, "single_word": g.oneIn(4), "lstrip": g.oneIn(3), "rstrip": g.oneIn(3),
+			"normalized": g.bool(), "special": g.bool()})
 	}
 	slices.SortStableFunc(out, func(a, b object) int { return a["id"].(int) - b["id"].(int) })
 	return out
@@ -507,7 +516,8 @@ func (g generator) decoder(depth int) object {
 	if depth > 0 && g.oneIn(3) {
 		return g.sequence("decoders", depth, g.decoder)
 	}
-	switch t := pick(g, []string{"ByteLevel", "ByteLevel", "BPEDecoder", "WordPiece", "Metaspace", "CTC", "Replace", "Replace", "Fuse", "Strip", "ByteFallback"}); t {
+	switch t := pick(g, []string{"ByteLevel", "ByteLevel", "BPEDecoder", "WordPiece", "Metaspace", "CTC", "Replace", "Replace",
+		"Fuse", "Strip", "ByteFallback"}); t {
 	case "ByteLevel":
 		return g.byteLevel()
 	case "BPEDecoder":

@@ -218,7 +218,8 @@ func compare(t *testing.T, tok *tokenizer.Tokenizer, rows []row, workers int) pa
 		{"with special tokens", func(s string) []int32 { return byText[s].special }, func(s string) []int32 { return tok.Encode(s, true) }},
 		{"decoded", func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, false)) }},
 		{"decoded id by id", func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(streamed(tok, byText[s].special)) }},
-		{"decoded without special tokens", func(s string) []int32 { return []rune(byText[s].skipped) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
+		{"decoded without special tokens", func(s string) []int32 { return []rune(byText[s].skipped) },
+			func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
 	} {
 		report(t, "library and ours, "+c.what, parity.Compare(c.library, c.ours, parity.Corpus(), workers))
 	}
@@ -240,7 +241,8 @@ func report(t *testing.T, what string, r parity.Result) {
 	if r.Plain.Different+r.Hard.Different+r.Invalid.Different == 0 {
 		return
 	}
-	t.Errorf("%s: %d of %d plain and %d of %d hard strings differ, and %d of %d that are not UTF-8", what, r.Plain.Different, r.Plain.Strings, r.Hard.Different, r.Hard.Strings, r.Invalid.Different, r.Invalid.Strings)
+	t.Errorf("%s: %d of %d plain and %d of %d hard strings differ, and %d of %d that are not UTF-8", what, r.Plain.Different,
+		r.Plain.Strings, r.Hard.Different, r.Hard.Strings, r.Invalid.Different, r.Invalid.Strings)
 	for i, d := range r.First {
 		if i == 12 {
 			break

@@ -21,7 +21,8 @@ import (
 
 // instructions is the template of Llama 2, whose tokenizer comes without it; it leaves out the system prompt.
 const instructions = "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}" +
-	"{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + ' ' + eos_token }}{% endif %}{% endfor %}"
+	"{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + ' ' + " +
+	"eos_token }}{% endif %}{% endfor %}"
 
 // chatModels are tokenizers of models, by their names in the folder of LLMEXPORT_TOKENIZERS, with what puts bos before a
 // prompt: both the post-processor and the template where bos is set, and neither where it is not.

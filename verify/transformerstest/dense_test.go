@@ -123,7 +123,8 @@ var denseFamilies = map[string]family{
 			{`n_inner: 128`, object{"n_inner": 128}},
 		},
 		same: []object{
-			{"slow_but_exact": true}, {"hidden_dropout": 0.5, "attention_softmax_in_fp32": false, "offset_alibi": 100}, {"n_inner": 256}, {"layer_norm_epsilon": removed},
+			{"slow_but_exact": true}, {"hidden_dropout": 0.5, "attention_softmax_in_fp32": false, "offset_alibi": 100}, {"n_inner": 256},
+			{"layer_norm_epsilon": removed},
 		},
 		shapes: []object{
 			{"n_head": 6, "hidden_size": 60, "n_layer": 1, "vocab_size": 321},
@@ -224,8 +225,9 @@ var denseFamilies = map[string]family{
 			{"hidden_size": 100},
 		}),
 		refuses: oneOf(badRopes, bad(`hidden_act: "silu"`, "silu"), bad("use_bidirectional_attention: true", true)),
-		same:    []object{{"hidden_act": "gelu"}, {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"}, {"hidden_activation": nil}, {"hidden_act": removed}},
-		shapes:  plain,
+		same: []object{{"hidden_act": "gelu"}, {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"},
+			{"hidden_activation": nil}, {"hidden_act": removed}},
+		shapes: plain,
 	},
 	"glm": {
 		honours: oneOf(ropes(0.5), ropes(0.25)[1:3], []object{

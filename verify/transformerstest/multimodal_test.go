@@ -32,7 +32,8 @@ var multimodalFamilies = map[string]family{
 	"gemma4": {
 		config: seeing("gemma4_text", "gemma4_text", object{
 			"model_type": "gemma4", "architectures": []string{"Gemma4ForConditionalGeneration"}, "tie_word_embeddings": true,
-			"vision_config":  merged(tower, object{"model_type": "gemma4_vision", "head_dim": 16, "num_key_value_heads": 2, "position_embedding_size": 16, "patch_size": 4}),
+			"vision_config": merged(tower, object{"model_type": "gemma4_vision", "head_dim": 16, "num_key_value_heads": 2,
+				"position_embedding_size": 16, "patch_size": 4}),
 			"image_token_id": 310, "boi_token_id": 311, "eoi_token_id": 312, "video_token_id": 313, "audio_token_id": 314,
 		}),
 		honours: inner("text_config", windowFamilies["gemma4_text"].honours[:12]),
@@ -145,7 +146,8 @@ var multimodalFamilies = map[string]family{
 			{`text_config.norm_topk_prob: false`, object{"text_config.norm_topk_prob": false}},
 			{`text_config.use_sliding_window: true`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16}},
 		},
-		shapes: inner("text_config", with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3, "mlp_only_layers": []int{}}, object{"num_local_experts": 3, "num_experts_per_tok": 1},
+		shapes: inner("text_config", with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3, "mlp_only_layers": []int{}},
+			object{"num_local_experts": 3, "num_experts_per_tok": 1},
 			object{"moe_intermediate_size": 33, "mlp_only_layers": []int{1, 3}})),
 	},
 	"qwen3_5": {

@@ -258,7 +258,8 @@ func TestTwins(t *testing.T) {
 					logits := w.run(t, change)
 					if i == 0 {
 						plain = logits
-					} else if _, changed := divergence(plain, logits[:min(len(logits), len(plain))], len(plain)/120); len(plain) == len(logits) && changed <= plainBound.worst {
+					} else if _, changed := divergence(plain, logits[:min(len(logits),
+						len(plain))], len(plain)/120); len(plain) == len(logits) && changed <= plainBound.worst {
 						t.Errorf("nothing changes (%.2g nats)", changed)
 					}
 				})
@@ -408,7 +409,8 @@ func chatGLM(b *twinBuilder) {
 	b.rename(names...)
 	b.layers(func(p string, kinds []string) {
 		for _, kind := range kinds {
-			b.put(strings.Replace(p, "self_attn.", "self_attention.", 1)+"query_key_value"+kind, p+"q_proj"+kind, b.rows(p+"q_proj"+kind, p+"k_proj"+kind, p+"v_proj"+kind))
+			b.put(strings.Replace(p, "self_attn.", "self_attention.", 1)+"query_key_value"+kind, p+"q_proj"+kind,
+				b.rows(p+"q_proj"+kind, p+"k_proj"+kind, p+"v_proj"+kind))
 		}
 	})
 	for i := range b.out {

@@ -202,7 +202,8 @@ func TestBuildRefuses(t *testing.T) {
 		"parquet":      {[]Data{{Path: "bad.parquet"}}, nil, "bad.parquet: parquet: the file ends with", tensor.ErrCorrupt},
 		"twice":        {[]Data{{Path: "a.txt"}, {Path: "b.txt"}}, nil, "a.txt and b.txt are the same calibration data", nil},
 		"too few":      {[]Data{{Path: "a.txt"}}, nil, "the calibration data has 9 tokens, too few for one window of 10", nil},
-		"no template":  {[]Data{{Path: "chat.jsonl", Chat: true}}, func(o *Options) { o.Render = nil }, "chat.jsonl: the file holds conversations, and the model has no chat template", nil},
+		"no template": {[]Data{{Path: "chat.jsonl", Chat: true}}, func(o *Options) { o.Render = nil },
+			"chat.jsonl: the file holds conversations, and the model has no chat template", nil},
 		"bad template": {[]Data{{Path: "chat.jsonl", Chat: true}}, func(o *Options) {
 			o.Render = func([]Message) (string, error) { return "", errors.New("roles must alternate") }
 		}, "chat.jsonl: line 1: chat template: roles must alternate", nil},
@@ -330,7 +331,8 @@ func TestGoldens(t *testing.T) {
 		"mix": {[]Data{
 			{Path: "prose.txt", Weight: 2}, {Path: "snappy.parquet"}, {Path: "chat-zstd.parquet", Chat: true}, {Path: "share-gzip-v2.parquet", Chat: true, Weight: 0.5},
 		}, 640, 32, "sha256:167a7e112293402cd3ca8056c52136147788edd6d87f3a5730571b73f3dffdc2"},
-		"everything": {[]Data{{Path: "prose.txt"}, {Path: "chat-zstd.parquet", Chat: true}}, 100_000, 48, "sha256:dae6a04fd2ece8d67c78147e87e656c83425abff2a8f0e2220f58e7e485eddc6"},
+		"everything": {[]Data{{Path: "prose.txt"}, {Path: "chat-zstd.parquet", Chat: true}}, 100_000, 48,
+			"sha256:dae6a04fd2ece8d67c78147e87e656c83425abff2a8f0e2220f58e7e485eddc6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tiny(t)

@@ -124,11 +124,13 @@ func TestParquetOfOthers(t *testing.T) {
 		want []string
 		err  string
 	}{
-		"list":        {chat, parquetOf(t, []chatRow{{turns}, {turns[:1]}}), []string{"user=a;user=b;", "user=a;"}, ""},
-		"repeated":    {chat, parquetOf(t, []repeatedRow{{turns}}), []string{"user=a;user=b;"}, ""},
-		"plain":       {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}), []string{text}, ""},
-		"brotli":      {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}, parquet.Compression(&parquet.Brotli)), nil, "compression BROTLI, known are none, SNAPPY, GZIP and ZSTD: not supported"},
-		"encoding":    {Data{Format: "parquet"}, parquetOf(t, []deltaRow{{text}}), nil, "encoding DELTA_BYTE_ARRAY, known are PLAIN, RLE_DICTIONARY and DELTA_LENGTH_BYTE_ARRAY: not supported"},
+		"list":     {chat, parquetOf(t, []chatRow{{turns}, {turns[:1]}}), []string{"user=a;user=b;", "user=a;"}, ""},
+		"repeated": {chat, parquetOf(t, []repeatedRow{{turns}}), []string{"user=a;user=b;"}, ""},
+		"plain":    {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}), []string{text}, ""},
+		"brotli": {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}, parquet.Compression(&parquet.Brotli)), nil,
+			"compression BROTLI, known are none, SNAPPY, GZIP and ZSTD: not supported"},
+		"encoding": {Data{Format: "parquet"}, parquetOf(t, []deltaRow{{text}}), nil,
+			"encoding DELTA_BYTE_ARRAY, known are PLAIN, RLE_DICTIONARY and DELTA_LENGTH_BYTE_ARRAY: not supported"},
 		"no rows":     {Data{Format: "parquet"}, parquetOf(t, []optionalRow{}), nil, ""},
 		"null":        {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}, {}}), nil, "row 2: text is null, not a string"},
 		"no messages": {chat, parquetOf(t, []chatRow{{turns}, {}}), nil, "row 2: messages holds no messages"},

@@ -14,8 +14,9 @@ import (
 
 func example() *Corpus {
 	return &Corpus{
-		Windows:  [][]int32{{1, 2, 3}, {4, 5, 2147483647}},
-		Domains:  []Domain{{"a.txt", strings.Repeat("0a", 32), "text", 3, 40, 3, 1, 1}, {"b", strings.Repeat("0b", 32), "jsonl", 1, 9, 3, 1, 0.25}, {"c", strings.Repeat("0c", 32), "json", 1, 9, 0, 0, 1}},
+		Windows: [][]int32{{1, 2, 3}, {4, 5, 2147483647}},
+		Domains: []Domain{{"a.txt", strings.Repeat("0a", 32), "text", 3, 40, 3, 1, 1}, {"b", strings.Repeat("0b", 32), "jsonl", 1, 9,
+			3, 1, 0.25}, {"c", strings.Repeat("0c", 32), "json", 1, 9, 0, 0, 1}},
 		Warnings: []string{"c: no window"},
 	}
 }

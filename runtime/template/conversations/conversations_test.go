@@ -115,7 +115,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// A continued answer may well be missing from the text; nothing may panic.
-		if _, err := c.Render(With(t.Context(), tmpl, "<s>", "", template.Limits{Steps: 1_000_000})); err != nil && !c.Continue && !errors.Is(err, template.ErrLimit) {
+		if _, err := c.Render(With(t.Context(), tmpl, "<s>", "", template.Limits{Steps: 1_000_000})); err != nil && !c.Continue &&
+			!errors.Is(err, template.ErrLimit) {
 			t.Fatal(err)
 		}
 	})

@@ -36,7 +36,8 @@ func newMessage(m *template.Object) (Message, error) {
 }
 
 // Renderer renders conversations in the form of transformers: tools and other variables go into the engine's context.
-func (t *Template) Renderer(ctx context.Context, bos, eos string, limits template.Limits) func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
+func (t *Template) Renderer(ctx context.Context, bos, eos string, limits template.Limits) func(
+	messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
 	return func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
 		in, err := NewInput(messages, tools, variables, addGenerationPrompt)
 		if err != nil {

@@ -51,15 +51,19 @@ func TestLower(t *testing.T) {
 		"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set a, b = b, a %}{{ a }}{{ b }}", "{% set x %}q{{ n }}{% endset %}{{ x }}{% set y | upper %}q{% endset %}{{ y }}",
 		"{% filter upper %}a{{ s }}{% endfilter %}", "{% with a = n, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}", "{% generation %}{{ n }}{% endgeneration %}",
 		"{% set ns = namespace(x=1) %}{% for i in l %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}",
-		"{{ n is odd }}{{ n is divisibleby 7 }}{{ n is integer }}{{ d is mapping }}{{ nope is mapping }}{{ l is iterable }}{{ d is sequence }}{{ n is in [7] }}{{ s is eq 'x' }}",
-		"{{ d == {'k': 'w', 'm': none} }}{{ people[0] == people[1] }}{{ people[0] != people[0] }}", "{{ '<{}>{}'.format(n, s) }}", "{% for k, v in d|dictsort %}{{ k }}{% endfor %}",
+		"{{ n is odd }}{{ n is divisibleby 7 }}{{ n is integer }}{{ d is mapping }}{{ nope is mapping }}{{ l is iterable }}{{ d is " +
+			"sequence }}{{ n is in [7] }}{{ s is eq 'x' }}",
+		"{{ d == {'k': 'w', 'm': none} }}{{ people[0] == people[1] }}{{ people[0] != people[0] }}", "{{ '<{}>{}'.format(n, s) }}",
+		"{% for k, v in d|dictsort %}{{ k }}{% endfor %}",
 		"{% if n == 8 %}{{ raise_exception('x') }}{% elif n == 7 %}seven{% else %}{{ raise_exception('y') }}{% endif %}",
 		"{% set t = d|tojson %}{{ t[:-1] }}", "{{ d.é is defined }}", "{{ (s ~ 'x').split('x')[0] }}{{ [l, e][0][1] }}{{ ({'a': {'b': 1}}).a.b }}",
-		"", "{# c #}", "{% filter map('upper')|join('-') %}{% endfilter %}", "{{ s }}{% set x | replace('a', s) %}a{% endset %}{{ x }}", "{{ [nope, 1]|join('+') }}{{ people|join('+', attribute='name') }}",
+		"", "{# c #}", "{% filter map('upper')|join('-') %}{% endfilter %}", "{{ s }}{% set x | replace('a', s) %}a{% endset %}{{ x }}",
+		"{{ [nope, 1]|join('+') }}{{ people|join('+', attribute='name') }}",
 		"{% for x in l %}{% for y in e %}{% else %}{% if x == 1 %}{% break %}{% endif %}{% endfor %}{{ x }}{% endfor %}",
 		"{% for x in l %}{% continue %}{% else %}quirk{% endfor %}{% for x in l %}{% if x == 1 %}{% break %}{% endif %}{% else %}no{% endfor %}",
 		"{% for x in l %}{% generation %}{{ loop.revindex }}{% endgeneration %}{% endfor %}", "{% generation %}{% set s = 1 %}{{ s }}{% endgeneration %}{{ s }}",
-		"{% macro f() %}{{ caller() }}{% endmacro %}{% for x in l %}{% call f() %}{{ loop.revindex0 }}{% endcall %}{% endfor %}", "{{ true is number }}{{ n is number }}{{ s is number }}",
+		"{% macro f() %}{{ caller() }}{% endmacro %}{% for x in l %}{% call f() %}{{ loop.revindex0 }}{% endcall %}{% endfor %}",
+		"{{ true is number }}{{ n is number }}{{ s is number }}",
 	} {
 		t.Run("", func(t *testing.T) {
 			tmpl, err := template.Parse("x", source)
@@ -92,9 +96,13 @@ func TestLowerLeaves(t *testing.T) {
 		"\n{{ 'a'|title }}": `x:2: the filter "title"`, "{{ 'a'.zfill(3) }}": `the method "zfill"`, "{{ 2 ** 3 }}": "the operator **", "{{ 1.5 }}": "a number with a fraction",
 		"{% for x in l recursive %}{% endfor %}": "a recursive loop", "{{ 1 is sameas(1, 2) }}": `the test "sameas"`, "{{ lipsum() }}": `the function "lipsum"`,
 		"{{ l|tojson(sort_keys=true) }}": `the argument "sort_keys" of tojson`, "{{ loop.index }}{% for x in l %}{{ loop.changed(x) }}{% endfor %}": "loop.changed",
-		"{% set é = 1 %}{{ [é] }}": `the name "é"`, "{{ l|map(attribute='n@me')|list }}": `this form of the filter "map"`, "{{ l|join('', 'a.0') }}": `the filter "join"`, "{{ (s|trim)[0] }}": "a part of a text", "{{ 'ab'|first }}": "a part of a text", "{{ 2147483648 }}": "a number of more than 32 bits",
-		"{% for x in l %}{% with a = 1 %}{{ loop.index }}{% endwith %}{% endfor %}": "loop in a with block", "{% for x in l %}{% generation %}{% set a = 1 %}{{ loop.index }}{% endgeneration %}{% endfor %}": "a generation block",
-		"{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}{{ f() }}{% endcall %}": "a call block within another", "{% macro f(a) %}{% endmacro %}{% macro f(b) %}{% endmacro %}{{ f(1) }}": `the call of one of several macros "f"`, "{{ l|selectattr('-')|list }}": `the filter "selectattr"`,
+		"{% set é = 1 %}{{ [é] }}": `the name "é"`, "{{ l|map(attribute='n@me')|list }}": `this form of the filter "map"`,
+		"{{ l|join('', 'a.0') }}": `the filter "join"`, "{{ (s|trim)[0] }}": "a part of a text",
+		"{{ 'ab'|first }}": "a part of a text", "{{ 2147483648 }}": "a number of more than 32 bits",
+		"{% for x in l %}{% with a = 1 %}{{ loop.index }}{% endwith %}{% endfor %}":                      "loop in a with block",
+		"{% for x in l %}{% generation %}{% set a = 1 %}{{ loop.index }}{% endgeneration %}{% endfor %}": "a generation block",
+		"{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}{{ f() }}{% endcall %}":                "a call block within another",
+		"{% macro f(a) %}{% endmacro %}{% macro f(b) %}{% endmacro %}{{ f(1) }}":                         `the call of one of several macros "f"`, "{{ l|selectattr('-')|list }}": `the filter "selectattr"`,
 	} {
 		tmpl, err := template.Parse("x", source)
 		if err != nil {

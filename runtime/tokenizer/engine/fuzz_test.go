@@ -66,18 +66,22 @@ func everyNode() []*mtok.File {
 		Special: []int32{3, 300}, Stop: []int32{3}, Prefix: []int32{0},
 		Normalizer: mtok.Normalizer{Tag: mtok.NormSequence, Children: []mtok.Normalizer{
 			{Tag: mtok.NormNone}, {Tag: mtok.NormReplace, Pattern: "x", Content: "y"}, {Tag: mtok.NormStrip, Left: true, Right: true},
-			{Tag: mtok.NormTable, Table: []mtok.Substitution{{Char: 'b', Text: "ab"}, {Char: 0x2126, Text: "Ω"}}}, {Tag: mtok.NormEmpty}, {Tag: mtok.NormPrepend, Content: "▁"},
+			{Tag: mtok.NormTable, Table: []mtok.Substitution{{Char: 'b', Text: "ab"}, {Char: 0x2126, Text: "Ω"}}}, {Tag: mtok.NormEmpty},
+			{Tag: mtok.NormPrepend, Content: "▁"},
 		}},
 		PreTokenizer: mtok.PreTokenizer{Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{
-			{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreDigits}, {Tag: mtok.PreSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: mtok.SplitMergedWithPrevious},
+			{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreDigits},
+			{Tag: mtok.PreSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: mtok.SplitMergedWithPrevious},
 			{Tag: mtok.PreSplit, Regex: `a|\bb`, Behavior: mtok.SplitRemoved}, {Tag: mtok.PreByteLevel, Flag: true}, {Tag: mtok.PreSplit, Regex: regex.Llama3},
 		}},
 		Model: mtok.Model{
 			ByteFallback: true,
-			Vocab:        []mtok.Token{{Text: "", ID: 4}, {Text: "", ID: 5}, {Text: "<0x41>", ID: 6}, {Text: "a"}, {Text: "ab", ID: 2}, {Text: "b", ID: 1}, {Text: "é", ID: 3}},
-			Merges:       []mtok.Merge{{Left: 0, Right: 1}},
+			Vocab: []mtok.Token{{Text: "", ID: 4}, {Text: "", ID: 5}, {Text: "<0x41>", ID: 6}, {Text: "a"}, {Text: "ab", ID: 2},
+				{Text: "b", ID: 1}, {Text: "é", ID: 3}},
+			Merges: []mtok.Merge{{Left: 0, Right: 1}},
 		},
-		Decoder:  mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecFuse}, {Tag: mtok.DecReplace, Pattern: "▁", Content: " "}, {Tag: mtok.DecByteLevel}}},
+		Decoder: mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecFuse},
+			{Tag: mtok.DecReplace, Pattern: "▁", Content: " "}, {Tag: mtok.DecByteLevel}}},
 		Added:    []mtok.Added{{ID: 300, Special: true, LStrip: true, RStrip: true, Content: "<s>"}},
 		Sections: 5, Template: "{{ x }}", EOS: "</s>", Flags: 1, BOS: "<s>", PostProcess: "\x02\x00\x01\x03\x00\x00\x00\x00",
 	}

@@ -343,33 +343,45 @@ func nodeCases() map[string]*mtok.File {
 	added := func(m *mtok.File) {
 		m.Prefix = []int32{1, 5}
 		m.Special = []int32{5, 6, 1, 2, 400, 9999}
-		m.Added = []mtok.Added{{ID: 1, Special: true, Content: "<s>"}, {ID: 700, LStrip: true, RStrip: true, Content: "<x>"}, {ID: 701, RStrip: true, Content: "<xy>"}, {ID: 702, LStrip: true, Content: "<mask>"},
-			{ID: 703, Content: "<x>"}, {ID: 704, Content: ""}, {ID: 705, Content: "hello"}, {ID: 706, Content: "hel"}, {ID: 707, Content: "\u00a0"}, {ID: 6, Special: true, LStrip: true, RStrip: true, Content: "<|im_end|>"}, {ID: 9999, Special: true, Content: "<y>"}}
+		m.Added = []mtok.Added{{ID: 1, Special: true, Content: "<s>"}, {ID: 700, LStrip: true, RStrip: true, Content: "<x>"},
+			{ID: 701, RStrip: true, Content: "<xy>"}, {ID: 702, LStrip: true, Content: "<mask>"},
+			{ID: 703, Content: "<x>"}, {ID: 704, Content: ""}, {ID: 705, Content: "hello"}, {ID: 706, Content: "hel"}, {ID: 707,
+				Content: "\u00a0"}, {ID: 6, Special: true, LStrip: true, RStrip: true, Content: "<|im_end|>"}, {ID: 9999, Special: true, Content: "<y>"}}
 	}
 	add("added bpe", norms["sequence"], mtok.PreTokenizer{}, metaspace, fuse, added)
 	add("added map", mtok.Normalizer{}, mtok.PreTokenizer{Tag: mtok.PreByteLevel, Flag: true}, mapped, mtok.Decoder{}, added)
 	wpDecoder := mtok.Decoder{Tag: mtok.DecWordPiece, Content: "##", Flag: true}
 	add("added wordpiece", norms["bert"], mtok.PreTokenizer{Tag: mtok.PreBert}, wordPiece, wpDecoder, added)
-	add("added unigram", norms["table"], mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}, unigram, mtok.Decoder{Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, added)
+	add("added unigram", norms["table"], mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}, unigram,
+		mtok.Decoder{Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, added)
 
 	add("wordpiece", norms["bert table"], mtok.PreTokenizer{Tag: mtok.PreBert}, wordPiece, wpDecoder)
 	add("wordpiece short", norms["bert"], mtok.PreTokenizer{Tag: mtok.PreBert}, newNodeVocab(8, strings.ToLower).wordPiece("##", 5), wpDecoder)
 	add("wordpiece no prefix", norms["lower"], split(`\s+`, false, 1), newNodeVocab(9, strings.ToLower).wordPiece("", 100), mtok.Decoder{Tag: mtok.DecWordPiece})
-	add("wordpiece whole text", mtok.Normalizer{}, mtok.PreTokenizer{}, wordPiece, mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{wpDecoder, {}, {Tag: mtok.DecWordPiece, Content: "a"}}})
-	for name, m := range map[string]mtok.Model{"unigram": unigram, "unigram bytes": fallback, "unigram other unknown": newNodeVocab(10, spaced).unigram(12, false, "▁"), "unigram bytes unknown": newNodeVocab(11, spaced).unigram(9, true, append(spelledBytes(0), "▁")...)} {
+	add("wordpiece whole text", mtok.Normalizer{}, mtok.PreTokenizer{}, wordPiece,
+		mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{wpDecoder, {}, {Tag: mtok.DecWordPiece, Content: "a"}}})
+	for name, m := range map[string]mtok.Model{"unigram": unigram, "unigram bytes": fallback,
+		"unigram other unknown": newNodeVocab(10, spaced).unigram(12, false, "▁"), "unigram bytes unknown": newNodeVocab(11,
+			spaced).unigram(9, true, append(spelledBytes(0), "▁")...)} {
 		add(name, norms["replace"], mtok.PreTokenizer{}, m, fuse)
-		add(name+" metaspace", mtok.Normalizer{}, mtok.PreTokenizer{Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`\s+`, false, 1), {Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}}}, m, mtok.Decoder{Tag: mtok.DecReplace, Pattern: "▁", Content: " "})
+		add(name+" metaspace", mtok.Normalizer{}, mtok.PreTokenizer{Tag: mtok.PreSequence,
+			Children: []mtok.PreTokenizer{split(`\s+`, false, 1), {Tag: mtok.PreMetaspace, Replacement: "▁",
+				Flag: true}}}, m, mtok.Decoder{Tag: mtok.DecReplace, Pattern: "▁", Content: " "})
 	}
 
 	// Tokens that are spelled like bytes, more or less.
 	odd := mtok.Model{}
-	tokens := append(slices.Clone(specials), "<0x41>", "<0x4>", "<0x4G>", "<0x 41>", "<0x+4>", "<0x-1>", "<0x0x>", "<0x0X1>", "<0xzz", "<0xĠ4>", "<0x\n\n\n41", "<0x", "<0x123>", "a<0xE2>▁<0x96><0x81>", "▁<0x▁41>", "Ġ", "Ġ▁Ċ", "<0xC4><0xA0>", "é", "中", "##a", "▁##a", "<0x- 1>", "<0x+-1>", "<0x++1>", "<0x 4 1>", "<0x0 x1>")
+	tokens := append(slices.Clone(specials), "<0x41>", "<0x4>", "<0x4G>", "<0x 41>", "<0x+4>", "<0x-1>", "<0x0x>", "<0x0X1>",
+		"<0xzz", "<0xĠ4>", "<0x\n\n\n41", "<0x", "<0x123>", "a<0xE2>▁<0x96><0x81>", "▁<0x▁41>", "Ġ", "Ġ▁Ċ", "<0xC4><0xA0>", "é", "中",
+		"##a", "▁##a", "<0x- 1>", "<0x+-1>", "<0x++1>", "<0x 4 1>", "<0x0 x1>")
 	odd = (&nodeVocab{}).model(odd, tokens, noScore)
 	specialOdd := func(m *mtok.File) { m.Special = []int32{9, 12, 10, 24, 23, 28, 1, 14} }
 	add("decode bytes", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, fuse, specialOdd)
 	add("decode map", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, mtok.Decoder{}, specialOdd)
 	add("decode wordpiece", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, wpDecoder, specialOdd)
-	for name, n := range map[string]mtok.Decoder{"strip": {Tag: mtok.DecStrip, Content: " ", Start: 1}, "replace": {Tag: mtok.DecReplace, Pattern: "a", Content: "b"}, "metaspace": {Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, "sequence": {Tag: mtok.DecSequence}} {
+	for name, n := range map[string]mtok.Decoder{"strip": {Tag: mtok.DecStrip, Content: " ", Start: 1},
+		"replace": {Tag: mtok.DecReplace, Pattern: "a", Content: "b"}, "metaspace": {Tag: mtok.DecMetaspace, Content: "▁",
+			Flag: true}, "sequence": {Tag: mtok.DecSequence}} {
 		add("decode "+name, mtok.Normalizer{}, mtok.PreTokenizer{}, base, n)
 	}
 	return cases

@@ -20,7 +20,8 @@ func (g *generator) join(n int, piece func() string) string {
 
 // around sets s between neighbours of other kinds.
 func (g *generator) around(s string) string {
-	return pick(g, []string{"", "", "a", "word ", " ", "1", "x", "的", "é", "\n", "(", "'"}) + s + pick(g, []string{"", "", "b", " word", " ", "2", ".", "字", "\n", "s", ")", "'s"})
+	return pick(g, []string{"", "", "a", "word ", " ", "1", "x", "的", "é", "\n", "(", "'"}) + s +
+		pick(g, []string{"", "", "b", " word", " ", "2", ".", "字", "\n", "s", ")", "'s"})
 }
 
 // unicode goes through scripts, categories, and code points as such.
@@ -43,8 +44,10 @@ func (g *generator) unicode() {
 	for c := rune(0x80); c < 0x3400; c += 19 { // denser where most of what has case, width or a decomposition is
 		g.hard("codepoint", string(c)+string(c)+" "+string(c)+"a")
 	}
-	young := blocks(0x105c0, 0x105f3, 0x10d40, 0x10d8f, 0x11380, 0x113e2, 0x116d0, 0x116e3, 0x11bc0, 0x11be1, 0x13460, 0x143fa, 0x16100, 0x16139, 0x16d40, 0x16d79, 0x1cc00, 0x1ccf9, 0x1e5d0, 0x1e5fa,
-		0x2ebf0, 0x2ee5d, 0x2ffc, 0x2fff, 0x31ef, 0x31ef, 0x1c89, 0x1c8a, 0xa7cb, 0xa7cd, 0xa7da, 0xa7dc, 0x10940, 0x10959, 0x11db0, 0x11ddb, 0x16ea0, 0x16ed3, 0x1e6c0, 0x1e6fe, 0x323b0, 0x33479, 0x897, 0x897, 0x1fae9, 0x1fae9, 0x20c1, 0x20c1)
+	young := blocks(0x105c0, 0x105f3, 0x10d40, 0x10d8f, 0x11380, 0x113e2, 0x116d0, 0x116e3, 0x11bc0, 0x11be1, 0x13460, 0x143fa,
+		0x16100, 0x16139, 0x16d40, 0x16d79, 0x1cc00, 0x1ccf9, 0x1e5d0, 0x1e5fa,
+		0x2ebf0, 0x2ee5d, 0x2ffc, 0x2fff, 0x31ef, 0x31ef, 0x1c89, 0x1c8a, 0xa7cb, 0xa7cd, 0xa7da, 0xa7dc, 0x10940, 0x10959, 0x11db0,
+		0x11ddb, 0x16ea0, 0x16ed3, 0x1e6c0, 0x1e6fe, 0x323b0, 0x33479, 0x897, 0x897, 0x1fae9, 0x1fae9, 0x20c1, 0x20c1)
 	g.fill(g.hard, "young", 250, func() string {
 		return g.around(g.join(g.between(1, 4), func() string { return g.of(young, g.between(1, 4)) }))
 	})
@@ -54,7 +57,8 @@ func (g *generator) unicode() {
 		n     int
 		runes []rune
 	}{
-		{"control", 200, blocks(0, 0x1f, 0x7f, 0x9f)}, {"format", 300, g.byCategory["Cf"]}, {"private", 60, g.byCategory["Co"]}, {"noncharacter", 60, nonchars}, {"unassigned", 120, g.byCategory["Cn"]},
+		{"control", 200, blocks(0, 0x1f, 0x7f, 0x9f)}, {"format", 300, g.byCategory["Cf"]}, {"private", 60, g.byCategory["Co"]},
+		{"noncharacter", 60, nonchars}, {"unassigned", 120, g.byCategory["Cn"]},
 		{"format", 100, []rune{0x200b, 0x200c, 0x200d, 0x200e, 0x200f, 0x2060, 0xfeff, 0xad, 0x61c, 0xfe0e, 0xfe0f, 0xfe00, 0xe0101, 0x34f}},
 		{"replacement", 60, []rune{0xfffd, 0xfffc, 0xfff9, 0xfffa, 0xfffb, 0xfeff}},
 	} {
@@ -77,10 +81,13 @@ func (g *generator) unicode() {
 	})
 	for i := 0; i+10 <= len(g.byCategory["Nd"]); i += 10 { // runs within one script
 		for range 4 {
-			g.hard("digit", g.around(g.of(g.byCategory["Nd"][i:i+10], g.between(1, 9))+pick(g, []string{"", ".", ",", " ", "0"})+g.of(g.byCategory["Nd"][i:i+10], g.between(1, 5))))
+			g.hard("digit", g.around(g.of(g.byCategory["Nd"][i:i+10], g.between(1, 9))+pick(g,
+				[]string{"", ".", ",", " ", "0"})+g.of(g.byCategory["Nd"][i:i+10], g.between(1, 5))))
 		}
 	}
-	compat := blocks(0xff01, 0xff9f, 0xffe0, 0xffe6, 0xfb00, 0xfb06, 0x2460, 0x24ff, 0x2070, 0x209c, 0x1d400, 0x1d7ff, 0xfe70, 0xfefc, 0xfb50, 0xfdfc, 0x3200, 0x33ff, 0x2100, 0x218b, 0xbc, 0xbe, 0x2000, 0x200a, 0x132, 0x133, 0x149, 0x149, 0x1c4, 0x1cc, 0xf900, 0xfad9, 0x2f00, 0x2fd5, 0x3131, 0x318e, 0x1f100, 0x1f251)
+	compat := blocks(0xff01, 0xff9f, 0xffe0, 0xffe6, 0xfb00, 0xfb06, 0x2460, 0x24ff, 0x2070, 0x209c, 0x1d400, 0x1d7ff, 0xfe70,
+		0xfefc, 0xfb50, 0xfdfc, 0x3200, 0x33ff, 0x2100, 0x218b, 0xbc, 0xbe, 0x2000, 0x200a, 0x132, 0x133, 0x149, 0x149, 0x1c4, 0x1cc,
+		0xf900, 0xfad9, 0x2f00, 0x2fd5, 0x3131, 0x318e, 0x1f100, 0x1f251)
 	g.fill(g.hard, "compatibility", 450, func() string {
 		return g.around(g.join(g.between(1, 4), func() string { return g.of(compat, g.between(1, 5)) }))
 	})
@@ -311,7 +318,8 @@ func (g *generator) bytes() {
 // tokens are contractions, special tokens and what tokenizers themselves write for bytes and spaces.
 func (g *generator) tokens() {
 	quotes := []string{"'", "'", "'", "’", "''", "`", "\u02bc", "＇", "\"", " '", "' "}
-	ends := []string{"s", "S", "t", "T", "re", "RE", "rE", "Re", "ve", "VE", "vE", "m", "M", "ll", "LL", "lL", "Ll", "d", "D", "ſ", "ſs", "Kd", "tis", "l", "r", "v", "e", "ss", "Ｓ", "ß", "reſ", "1", "", "é"}
+	ends := []string{"s", "S", "t", "T", "re", "RE", "rE", "Re", "ve", "VE", "vE", "m", "M", "ll", "LL", "lL", "Ll", "d", "D", "ſ",
+		"ſs", "Kd", "tis", "l", "r", "v", "e", "ss", "Ｓ", "ß", "reſ", "1", "", "é"}
 	stems := []string{"I", "you", "WE", "don", "x", "", " ", "\n", "1", "é", "Ж", "的", ".", "'", "don't", "K", "\u0301", "\t", "_"}
 	g.fill(g.hard, "contraction", 500, func() string {
 		return g.join(g.between(1, 4), func() string {
@@ -356,7 +364,8 @@ func (g *generator) tokens() {
 	}
 	g.fill(g.hard, "bytetoken", 100, func() string {
 		return g.join(g.between(1, 4), func() string {
-			return pick(g, []string{"<0x0A>", "<0x41>", "<0xE4>", "<0xBD>", "<0xA0>", "<0xff>", "<0x4>", "<0x100>", "\\x41", "&#65;", "%41", "\\u0041", "<0x0a>", "<0X41>", "<0x20>"})
+			return pick(g, []string{"<0x0A>", "<0x41>", "<0xE4>", "<0xBD>", "<0xA0>", "<0xff>", "<0x4>", "<0x100>", "\\x41", "&#65;",
+				"%41", "\\u0041", "<0x0a>", "<0X41>", "<0x20>"})
 		})
 	})
 	stand := []rune("ĠĠĠĊĉčĀāŁłġĢŀ¡¢£¤¥¦¬®°ÿðŁĤĺ▁▁▁▂␣·")
@@ -381,7 +390,9 @@ func (g *generator) runeCut(s string) int {
 
 // long are words and runs that make slow tokenizers visible.
 func (g *generator) long() {
-	units := []string{"a", "ab", "A", "1", " ", "\n", "é", "e\u0301", "的", "的一", "!", "=", "-", "'", "<", "ſ", "🙂", "👩\u200d", "\u0301", "가", "ᄀ", "▁", "Ġ", "\x00", "\u200b", "the", "Straße", "0123456789", "\t", "\r\n", " \n", "_", "aA", "a1", "a.", "ก", "क्", "ا", "\xff", "\u3000", "<|", "\u00a0"}
+	units := []string{"a", "ab", "A", "1", " ", "\n", "é", "e\u0301", "的", "的一", "!", "=", "-", "'", "<", "ſ", "🙂", "👩\u200d",
+		"\u0301", "가", "ᄀ", "▁", "Ġ", "\x00", "\u200b", "the", "Straße", "0123456789", "\t", "\r\n", " \n", "_", "aA", "a1", "a.", "ก",
+		"क्", "ا", "\xff", "\u3000", "<|", "\u00a0"}
 	for _, u := range units {
 		for _, n := range []int{60, 300, 1000} {
 			g.hard("long", strings.Repeat(u, n/len(u)))

@@ -165,7 +165,8 @@ func (g *generator) documents() {
 		case 1:
 			return "\\section{" + words(1, 3) + "}\n\\label{sec:" + word() + "} " + words(3, 8) + "~\\cite{" + word() + "2024}.\n"
 		case 2:
-			return fmt.Sprintf("\\begin{equation}\n  \\int_{%d}^{\\infty} e^{-%cx^2}\\,dx = \\%s{%d}\n\\end{equation}\n", g.n(10), 'a'+g.n(26), pick(g, []string{"alpha", "mathbb", "hat", "vec"}), g.n(100))
+			return fmt.Sprintf("\\begin{equation}\n  \\int_{%d}^{\\infty} e^{-%cx^2}\\,dx = \\%s{%d}\n\\end{equation}\n", g.n(10),
+				'a'+g.n(26), pick(g, []string{"alpha", "mathbb", "hat", "vec"}), g.n(100))
 		case 3:
 			return "\\begin{itemize}\n\\item " + words(1, 4) + "\n\\item \\textbf{" + word() + "} \\% \\& \\_ \\$\n\\end{itemize}"
 		default:
@@ -174,12 +175,14 @@ func (g *generator) documents() {
 	})
 	g.fill(g.plain, "number", 500, g.number)
 	g.fill(g.plain, "number", 100, func() string {
-		return g.number() + pick(g, []string{" + ", " - ", "*", "/", " × ", " = ", " ≈ ", ", ", "; ", "–", ":", " to "}) + g.number() + pick(g, []string{"", " kg", "%", " km/h", " °C", " €", " m²", "th", " MB", "x"})
+		return g.number() + pick(g, []string{" + ", " - ", "*", "/", " × ", " = ", " ≈ ", ", ", "; ", "–", ":", " to "}) + g.number() +
+			pick(g, []string{"", " kg", "%", " km/h", " °C", " €", " m²", "th", " MB", "x"})
 	})
 	g.fill(g.plain, "date", 350, func() string {
 		y, m, d, h, mi, s := g.between(1800, 2100), g.between(1, 12), g.between(1, 28), g.n(24), g.n(60), g.n(60)
 		month := []string{"January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"}[m-1]
-		return strings.NewReplacer("YYYY", fmt.Sprint(y), "MM", fmt.Sprintf("%02d", m), "DD", fmt.Sprintf("%02d", d), "hh", fmt.Sprintf("%02d", h), "mm", fmt.Sprintf("%02d", mi),
+		return strings.NewReplacer("YYYY", fmt.Sprint(y), "MM", fmt.Sprintf("%02d", m), "DD", fmt.Sprintf("%02d", d), "hh",
+			fmt.Sprintf("%02d", h), "mm", fmt.Sprintf("%02d", mi),
 			"ss", fmt.Sprintf("%02d", s), "$M", fmt.Sprint(m), "$D", fmt.Sprint(d), "$h", fmt.Sprint(h), "NAME", month).Replace(pick(g, []string{
 			"YYYY-MM-DDThh:mm:ssZ", "YYYY-MM-DD hh:mm", "DD.MM.YYYY", "$M/$D/YYYY", "$D NAME YYYY", "NAME $D, YYYY at $h:mm", "$hhmm", "YYYY年$M月$D日", "YYYY년 $M월 $D일",
 			"am $D. $M. um $h.mm Uhr", "[hh:mm:ss.000] ", "the $Dth of NAME YYYY", "YYYY/MM/DD", "$h:mm pm"}))
@@ -188,14 +191,16 @@ func (g *generator) documents() {
 		return word() + pick(g, []string{".example.org", ".example.com", "-x.example.net", ".test", ".co.example"})
 	}
 	g.fill(g.plain, "url", 300, func() string {
-		return pick(g, []string{"https://", "http://", "ftp://", "www.", "git@", "ws://"}) + host() + pick(g, []string{"", ":8080", ":443"}) + "/" + word() + "/" + word() +
+		return pick(g, []string{"https://", "http://", "ftp://", "www.", "git@", "ws://"}) + host() +
+			pick(g, []string{"", ":8080", ":443"}) + "/" + word() + "/" + word() +
 			pick(g, []string{"", ".html", "?q=" + word() + "&p=" + fmt.Sprint(g.n(99)), "#" + word(), "/%20" + word() + "%2F", "/~" + word(), ".tar.gz"})
 	})
 	g.fill(g.plain, "email", 120, func() string {
 		return pick(g, []string{"", "mailto:", "<", "To: "}) + word() + pick(g, []string{".", "_", "+", "-", ""}) + word() + fmt.Sprint(g.n(99)) + "@" + host()
 	})
 	g.fill(g.plain, "path", 150, func() string {
-		return pick(g, []string{"/usr/lib/", "~/", "./", "../", "C:\\Users\\", "\\\\srv\\", "/tmp/"}) + word() + pick(g, []string{"/", "\\", "_", "-"}) + word() + pick(g, []string{".txt", ".go", ".tar.gz", "", ".JPG", ".d/"})
+		return pick(g, []string{"/usr/lib/", "~/", "./", "../", "C:\\Users\\", "\\\\srv\\", "/tmp/"}) + word() +
+			pick(g, []string{"/", "\\", "_", "-"}) + word() + pick(g, []string{".txt", ".go", ".tar.gz", "", ".JPG", ".d/"})
 	})
 	g.fill(g.plain, "indent", 300, func() string {
 		var b strings.Builder
@@ -214,16 +219,21 @@ func (g *generator) documents() {
 		g.plain("emoji", e+e+e+" "+words(1, 4)+e)
 	}
 	g.fill(g.plain, "emoji", 250, func() string {
-		return words(1, 4) + pick(g, []string{"", " "}) + pick(g, commonEmoji) + pick(g, []string{"", " ", "!"}) + pick(g, commonEmoji) + pick(g, []string{"", "\n", " " + words(1, 3)})
+		return words(1, 4) + pick(g, []string{"", " "}) + pick(g, commonEmoji) + pick(g, []string{"", " ", "!"}) +
+			pick(g, commonEmoji) + pick(g, []string{"", "\n", " " + words(1, 3)})
 	})
 	g.fill(g.plain, "english", 500, func() string { // contractions and quotes as people type them
-		return words(0, 4) + pick(g, []string{" ", ""}) + pick(g, []string{"don't", "I'm", "you're", "they've", "she'll", "he'd", "it's", "WE'RE", "Don't", "CAN'T", "o'clock", "rock'n'roll", "y'all", "the dogs'", "’tis", "don’t", "it’s"}) +
+		return words(0, 4) + pick(g, []string{" ", ""}) +
+			pick(g, []string{"don't", "I'm", "you're", "they've", "she'll", "he'd", "it's", "WE'RE", "Don't", "CAN'T", "o'clock",
+				"rock'n'roll", "y'all", "the dogs'", "’tis", "don’t", "it’s"}) +
 			" " + words(1, 5) + pick(g, []string{".", "!", "?", "...", ", " + words(1, 3) + "; " + words(1, 2) + ":", " (" + words(1, 3) + ")", "--" + word(), "!!!"})
 	})
 	g.fill(g.plain, "identifier", 250, func() string {
 		a, b, c := word(), word(), word()
 		up := func(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-		return pick(g, []string{a + up(b) + up(c), up(a) + up(b), a + "_" + b + "_" + c, strings.ToUpper(a + "_" + b), a + "-" + b, "__" + a + "__", a + "." + b + "()", "$" + a, "@" + a + "." + b, a + "::" + b + "<" + up(c) + ">", "--" + a + "-" + b + "=" + c, "&" + a + "->" + b, a + fmt.Sprint(g.n(300)) + b, "#" + a + up(b)})
+		return pick(g, []string{a + up(b) + up(c), up(a) + up(b), a + "_" + b + "_" + c, strings.ToUpper(a + "_" + b), a + "-" + b,
+			"__" + a + "__", a + "." + b + "()", "$" + a, "@" + a + "." + b, a + "::" + b + "<" + up(c) + ">", "--" + a + "-" + b + "=" +
+				c, "&" + a + "->" + b, a + fmt.Sprint(g.n(300)) + b, "#" + a + up(b)})
 	})
 }
 
@@ -258,7 +268,8 @@ func (g *generator) number() string {
 
 func (g *generator) json(depth int, indent, at string) string {
 	if depth == 0 {
-		return pick(g, []string{"null", "true", "false", g.number(), "\"" + pick(g, plainWords) + " " + pick(g, plainWords) + "\"", "\"\\u00e9\\n\"", "[]", "{}", "\"" + pick(g, names) + "\""})
+		return pick(g, []string{"null", "true", "false", g.number(), "\"" + pick(g, plainWords) + " " + pick(g, plainWords) + "\"",
+			"\"\\u00e9\\n\"", "[]", "{}", "\"" + pick(g, names) + "\""})
 	}
 	nl, colon, comma, in := "", ":", ",", ""
 	if indent != "" {

@@ -18,7 +18,8 @@ func TestTranslate(t *testing.T) {
 		cl100k = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 	)
 	plain := []string{
-		"The QUICK brownFox's 12345 jumps!?\n\n  over", "ESTÁ FRÍA. ¿DÓNDE? Élan naïve ÉCOLE", "Привет МИР, как дела", "I'M you're WE'LL", "x = [1, 2];\r\n\tfoo(bar)  ", "  12 €", "…—«a»",
+		"The QUICK brownFox's 12345 jumps!?\n\n  over", "ESTÁ FRÍA. ¿DÓNDE? Élan naïve ÉCOLE", "Привет МИР, как дела",
+		"I'M you're WE'LL", "x = [1, 2];\r\n\tfoo(bar)  ", "  12 €", "…—«a»",
 	}
 	for name, c := range map[string]struct {
 		pattern string
