@@ -78,7 +78,7 @@ func (t Text) Read(resolve func(path string) string) (text, name string, err err
 	}
 	switch {
 	case len(b) > maxText:
-		return "", "", fmt.Errorf("%s has more than %d bytes", name, maxText)
+		return "", "", fmt.Errorf("%s is larger than %d bytes", name, maxText)
 	case !utf8.Valid(b):
 		return "", "", fmt.Errorf("%s is not UTF-8", name)
 	}

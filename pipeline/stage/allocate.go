@@ -21,7 +21,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Allocate measures how much the storage of every matrix matters, and shares a budget out.
+// Allocate measures how much the storage of every matrix matters, and allocates a budget.
 type Allocate struct{}
 
 // String implements [pipeline.Stage].
@@ -60,8 +60,8 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 	return err
 }
 
-// sensitivities measures the cost of the ways to store every matrix, or finds an earlier measurement: the cost does not depend
-// on the budget.
+// sensitivities measures the cost of the ways to store every matrix, or reuses an earlier measurement, because the cost does
+// not depend on the budget.
 func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivities, digest.Digest, error) {
 	q, c := &r.Quantize, &r.Calibrate
 	measured := quant.Untuned(q.Method)
@@ -128,7 +128,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 	return s, art.Digest, err
 }
 
-// measuringWindows are enough to tell ways to store a matrix apart.
+// measuringWindows are enough to distinguish the ways to store a matrix.
 const measuringWindows = 48
 
 // storable lists the specs of a matrix that the target's backends compute correctly.
@@ -158,7 +158,7 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 	return list
 }
 
-// priced adds the bytes of every option to the measurements.
+// priced adds the size in bytes of every option to the measurements.
 func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item, error) {
 	var items []quant.Item
 	for _, s := range list {

@@ -17,12 +17,12 @@ import (
 // Budget is the largest cost of a package; one of its fields is set.
 type Budget struct {
 	Bytes     *recipes.Size `json:"bytes,omitempty" jsonschema_description:"All files that the engine opens, such as 400MB."`
-	BPW       float64       `json:"bpw,omitempty" jsonschema_description:"Mean bits of a weight, scales counted."`
+	BPW       float64       `json:"bpw,omitempty" jsonschema_description:"Mean bits of a weight, including scales."`
 	DeviceRAM *recipes.Size `json:"device_ram,omitempty" jsonschema_description:"Memory on the device with a context of 2048."`
-	KL        float64       `json:"kl,omitempty" jsonschema_description:"Predicted divergence from the source in nats; the smallest package below it is made."`
+	KL        float64       `json:"kl,omitempty" jsonschema_description:"Predicted divergence from the source in nats; the result is the smallest package below it."`
 }
 
-// validate rejects a budget without a value, with several, or with one that makes no sense.
+// validate rejects a budget without a value, with several, or with a value out of range.
 func (b *Budget) validate(sec recipes.Section) error {
 	if b == nil {
 		return nil
@@ -39,7 +39,7 @@ func (b *Budget) validate(sec recipes.Section) error {
 	case b.BPW != 0 && !(b.BPW > 0 && b.BPW <= 16):
 		return sec.Errorf("budget.bpw", "must be from 0 to 16, not %g", b.BPW)
 	case b.KL != 0 && !(b.KL > 0 && b.KL < 100):
-		return sec.Errorf("budget.kl", "must be more than 0 nats and sensible, not %g", b.KL)
+		return sec.Errorf("budget.kl", "must be more than 0 and less than 100 nats, not %g", b.KL)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ type remainder struct {
 	allocated, ram, matrices, weights int64
 }
 
-// unfixed returns those of the measured matrices that no override fixes: matrices of the text model.
+// unfixed returns the measured matrices that no override fixes: matrices of the text model.
 func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainder, error) {
 	var list []quant.Item
 	var r remainder
@@ -99,7 +99,7 @@ func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x
 			return x, err
 		}
 		x = bound{key: "budget.bytes", limit: int64(*b.Bytes), fixed: files - rest.allocated}
-		x.budget.Bytes = max(x.limit-x.fixed, 1) // too little is rejected as too little
+		x.budget.Bytes = max(x.limit-x.fixed, 1) // the allocation rejects a budget that is too small
 	case b.BPW > 0:
 		x = bound{key: "budget.bpw", limit: int64(b.BPW * float64(rest.weights) / 8), fixed: rest.matrices}
 		x.budget.Bytes = max(x.limit-x.fixed, 1)
@@ -112,7 +112,7 @@ func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x
 	return x, nil
 }
 
-// tooSmall is the error of a bound that even the smallest allocation exceeds.
+// tooSmall returns the error for a bound that even the smallest allocation exceeds.
 func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int64) error {
 	least := max(smallest.Bytes, smallest.RAM) + x.fixed
 	switch x.key {
@@ -124,7 +124,7 @@ func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int
 	return sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", least)
 }
 
-// share shares the budget of a run out over the matrices of a plan.
+// share allocates the budget of a run to the matrices of a plan.
 func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble.Allocation, error) {
 	sec := r.Recipe.Stages["quantize"]
 	items, rest, err := unfixed(base, sens.Items)
@@ -135,7 +135,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 		items = fused(base.Source.Decoder, items)
 	}
 	if len(items) == 0 {
-		return nil, sec.Errorf("budget", "overrides fix every matrix, so that there is nothing to choose")
+		return nil, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}
 	x, err := r.Quantize.Budget.bound(base, rest, r.Inputs.Path)
 	if err != nil {
@@ -148,7 +148,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 			if !files {
 				return nil, x.tooSmall(sec, small.Smallest, rest.weights)
 			}
-			// How large the graph of the smallest package is shows when it is laid out.
+			// The size of the smallest package's graph is known only once it is laid out.
 			smallest, x.budget = true, small.Smallest
 			continue
 		}
@@ -168,7 +168,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 		if a.Bytes, err = pl.FileBytes(r.Inputs.Path); err != nil {
 			return nil, err
 		}
-		// The graph says how ops are stored, so its size may move by some bytes.
+		// The graph records how ops are stored, so its size may change by a few bytes.
 		over := a.Bytes - x.limit
 		switch {
 		case !files || over <= 0:
@@ -180,7 +180,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 	}
 }
 
-// roundUp writes a number with three digits or a few more, never less than it is.
+// roundUp formats a number with three digits or a few more, never smaller than its value.
 func roundUp(v float64) string {
 	for digits := 3; ; digits++ {
 		s := strconv.FormatFloat(v, 'g', digits, 64)
@@ -190,7 +190,7 @@ func roundUp(v float64) string {
 	}
 }
 
-// fused makes one item of the matrices that read the same vector: backends other than the CPU may compute q, k and v, and
+// fused combines matrices that read the same vector into one item: backends other than the CPU may compute q, k and v, and
 // gate and up, as one op, which has one storage form.
 func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
 	group := map[string]string{} // of tensors to the first of their group

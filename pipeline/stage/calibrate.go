@@ -21,15 +21,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/template"
 )
 
-// Calibrate gathers the text on which the model is watched: the model's own, and files.
+// Calibrate collects the calibration text: text of the model itself, and files.
 type Calibrate struct {
 	Data       []CalibrationData `json:"data" jsonschema_description:"Where the text comes from; the model's own text if absent."`
-	Tokens     int               `json:"tokens" jsonschema:"minimum=1" jsonschema_description:"Tokens of text, in whole windows."`
+	Tokens     int               `json:"tokens" jsonschema:"minimum=1" jsonschema_description:"Number of tokens of text, in whole windows."`
 	Window     int               `json:"window" jsonschema:"minimum=16" jsonschema_description:"Tokens of a fresh context."`
-	Probe      int               `json:"probe" jsonschema:"minimum=1" jsonschema_description:"Further tokens, on which divergences are measured."`
+	Probe      int               `json:"probe" jsonschema:"minimum=1" jsonschema_description:"Number of additional tokens, on which divergences are measured."`
 	SkipTokens int               `json:"skip" jsonschema:"minimum=0" jsonschema_description:"First tokens of a window that statistics leave out."`
-	Seed       uint64            `json:"seed" jsonschema_description:"Seed of drawing text and choosing windows."`
-	Sequential bool              `json:"sequential" jsonschema_description:"Show every op the outputs of the quantized ops before it, not those of the float model."`
+	Seed       uint64            `json:"seed" jsonschema_description:"Seed for drawing text and choosing windows."`
+	Sequential bool              `json:"sequential" jsonschema_description:"Feed every op with the outputs of the quantized ops before it, not with those of the float model."`
 }
 
 // NewCalibrate returns the defaults.
@@ -95,7 +95,7 @@ const corpusFile = "corpus.json"
 // Run implements [pipeline.Stage].
 func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 	o := *c
-	o.Sequential = false // is about the use of the text
+	o.Sequential = false // does not change the text, only its use
 	of := inputs{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Model.IgnoreConfig, o}
 	for _, d := range c.Data {
 		if d.Path != "" {
@@ -135,7 +135,7 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// gather makes the windows of all sources of text.
+// gather returns the windows of all sources of text.
 func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*corpus.Corpus, error) {
 	most := src.Decoder.MaxPositions
 	if context := r.Recipe.Target.Context; context > 0 {
@@ -143,7 +143,7 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*co
 	}
 	window := min(c.Window, most)
 	if window != c.Window {
-		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("the model has no positions for longer windows")
+		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("window reduced to the positions of the model")
 	}
 	total, samples, sum := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0, 0.0
 	sec := r.Recipe.Stages["calibrate"]
@@ -180,7 +180,7 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*co
 			first = []int32{endOfText(src)}
 		}
 		if first[0] < 0 {
-			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot write its own; name files only")
+			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot generate its own; name files only")
 		}
 		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
 			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: r.Limits.Threads, Memory: r.Limits.Memory / 4, Weights: r.Limits.Memory / 2,
@@ -211,11 +211,12 @@ func widest(d *arch.Decoder) int {
 
 func (c *Calibrate) probeWindows(window int) int { return (c.Probe + window - 1) / window }
 
-// split takes the probe out of the windows, spread evenly over them.
+// split separates the probe from the windows, spread evenly over them.
 func (c *Calibrate) split(windows [][]int32) (text, probe [][]int32, err error) {
 	n := c.probeWindows(len(windows[0]))
 	if n >= len(windows) {
-		return nil, nil, fmt.Errorf("calibration has %d windows of %d tokens, and %d are wanted for the probe alone", len(windows), len(windows[0]), n)
+		return nil, nil, fmt.Errorf("calibration has only %d windows of %d tokens, but the probe alone needs %d",
+			len(windows), len(windows[0]), n)
 	}
 	next := 0
 	for i, w := range windows {
@@ -239,8 +240,8 @@ func openCorpus(calibration pipeline.Artifact) (*corpus.Corpus, error) {
 	return corpus.Load(f)
 }
 
-// endOfText is the token between documents: the prefix of a text, the first token that config.json names, or one that
-// is called so; -1 if there is none.
+// endOfText is the token between documents: the prefix of a text, the first token that config.json names, or one with such a
+// name; -1 if there is none.
 func endOfText(src *source.Source) int32 {
 	for _, name := range []string{"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"} {
 		if id, ok := src.Tokenizer.ID(name); ok {

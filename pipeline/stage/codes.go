@@ -20,10 +20,10 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// codes are matrices that were encoded while the model was watched.
+// codes are the matrices that a calibrated method has encoded.
 type codes struct {
 	finished *calibrate.Finished
-	// source has the float tensors that the codes stand for, foldings applied.
+	// source has the float tensors that the codes represent, with foldings applied.
 	source tensor.Source
 	record codesRecord
 }
@@ -41,7 +41,7 @@ type codesRecord struct {
 
 const codesFile = "codes.json"
 
-// encode chooses the codes of all matrices of a plan, or finds those of an earlier run.
+// encode chooses the codes of all matrices of a plan, or reuses those of an earlier run.
 func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
 	c := &r.Calibrate
 	specs := map[string]quant.Spec{}
@@ -86,7 +86,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 		if rec.ProbeKL, err = calibrate.Divergence(ctx, o, s, f, probe); err != nil {
 			return "", err
 		}
-		zerolog.Ctx(ctx).Info().Float64("kl", rec.ProbeKL).Int("tokens", rec.ProbeTokens).Msg("encoded; divergence measured on text that the calibration did not see")
+		zerolog.Ctx(ctx).Info().Float64("kl", rec.ProbeKL).Int("tokens", rec.ProbeTokens).Msg("encoded; divergence measured on text that the calibration did not use")
 		b, err := json.Marshal(rec)
 		if err != nil {
 			return "", err
@@ -129,8 +129,7 @@ func fitsOf(c *about.Calibration) *verify.Fits {
 	return f
 }
 
-// packagedFits are the reports that a package carries itself; nil if there are none. The layout check compares the digest
-// of their file.
+// packagedFits are the reports in a package; nil if there are none. The layout check compares the digest of their file.
 func packagedFits(dir string) (*verify.Fits, error) {
 	b, err := source.ReadOptional(dir, about.ReportName)
 	if err != nil || b == nil {
@@ -138,7 +137,7 @@ func packagedFits(dir string) (*verify.Fits, error) {
 	}
 	var report about.Report
 	if err := json.Unmarshal(b, &report); err != nil || report.Calibration == nil {
-		return nil, nil // of another program, or of methods that watch nothing
+		return nil, nil // a package of another program, or of methods that do not watch the model
 	}
 	return fitsOf(report.Calibration), nil
 }

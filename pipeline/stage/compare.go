@@ -20,10 +20,9 @@ type Compared struct {
 	Evaluation *verify.Evaluation
 }
 
-// ComparePackages measures the packages in dirs against a checkpoint, all on the same windows. Packages with
-// a manifest are compared with it before they are opened, and the checkpoint must be the one that it names: see
-// [source.OtherError]. Keys of its config.json
-// that one of the manifests lists as without effect are ignored.
+// ComparePackages measures the packages in dirs against a checkpoint, all on the same windows. The files of packages with a
+// manifest are compared with it before they are opened, and the checkpoint must be the one that it names: see
+// [source.OtherError]. Keys of its config.json that one of the manifests lists as without effect are ignored.
 func ComparePackages(ctx context.Context, dirs []string, checkpoint string, o verify.Options) ([]Compared, error) {
 	list := make([]Compared, len(dirs))
 	manifests := make([]*manifest.Manifest, len(dirs))

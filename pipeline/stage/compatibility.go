@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/quant"
 )
 
-// checkDir rejects options that cannot work with the checkpoint of an origin. One that cannot be opened is left to the stage
-// that needs it.
+// checkDir rejects options that cannot work with the checkpoint of an origin. If the checkpoint cannot be opened, the stage
+// that needs it reports the error.
 func (q *Quantize) checkDir(ctx context.Context, r *Run, o source.Origin) error {
 	if !q.calibrated() {
 		return nil
@@ -30,11 +30,13 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)
 	case unknown != nil && q.Budget != nil:
-		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); choose bits, and the methods %s", unknown, quant.WithoutModel())
+		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); set bits instead, with the method %s",
+			unknown, quant.WithoutModel())
 	case unknown != nil && chain.Needs() != quant.Nothing:
-		return sec.Errorf("method", "methods that watch the model do not know all of this one (%v); choose %s", unknown, quant.WithoutModel())
+		return sec.Errorf("method", "methods that watch the model do not support this one (%v); choose %s",
+			unknown, quant.WithoutModel())
 	case chain.Rotator != nil && src.Decoder.Tied:
-		return sec.Errorf("method", "%s needs a head with a table of its own; the head of this model is tied to the embedding", chain.Rotator.Name())
+		return sec.Errorf("method", "%s needs a head with its own weights; the head of this model is tied to the embedding", chain.Rotator.Name())
 	case chain.Rotator != nil && calibrate.CheckRotation(src.Decoder, chain.Rotator) != nil:
 		return sec.Errorf("method", "%v", calibrate.CheckRotation(src.Decoder, chain.Rotator))
 	case !q.keeps(src):

@@ -25,7 +25,7 @@ func (c *Cost) BitsPerWeight() float64 {
 	return 8 * float64(c.MatrixBytes) / float64(max(c.Weights, 1))
 }
 
-// CostOf reads the cost off the package's files.
+// CostOf computes the cost of a package from its files.
 func CostOf(p *runtime.Package) (*Cost, error) {
 	c := &Cost{}
 	var err error

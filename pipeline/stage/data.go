@@ -10,7 +10,7 @@ import (
 
 // CalibrationData is a source of text: a file, or the model itself.
 type CalibrationData struct {
-	// Samples is the model's own text, drawn at temperature 1; of Data it has the weight only.
+	// Samples is the model's own text, drawn at temperature 1; only the weight of Data applies to it.
 	Samples bool `json:"samples,omitempty"`
 	corpus.Data
 }

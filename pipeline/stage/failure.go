@@ -14,16 +14,18 @@ type FailedError struct {
 	Checks []string
 	// Details has a sentence per check.
 	Details []string
-	// Dir holds the package all the same, Source the checkpoint where its weights were kept.
+	// Dir holds the failed package, Source the checkpoint if its weights were kept.
 	Dir, Source string
 }
 
 func (e *FailedError) Error() string {
-	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s", strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "), e.Dir, shellWord(e.Dir))
+	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s",
+		strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "), e.Dir, shellWord(e.Dir))
 	if e.Source != "" {
 		text += " --source " + shellWord(e.Source)
 	}
-	return text + fmt.Sprintf("` looks at it again, `llmexport publish %s PLACE` publishes it as it is, not verified; a run with other limits makes nothing else anew", shellWord(e.Dir))
+	return text + fmt.Sprintf("` checks it again, `llmexport publish %s PLACE` publishes it unchanged, marked as not verified; "+
+		"a run with other limits reuses everything else", shellWord(e.Dir))
 }
 
 // failure is a [FailedError] if the package of a source has failed a check.

@@ -21,14 +21,14 @@ type Fetch struct {
 	// Endpoint is the base URL of the hub; empty is the public one or that of the environment. It gets the token of
 	// the environment only if it is the same server.
 	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the hub; that of the environment (HF_ENDPOINT, MODELSCOPE_ENDPOINT) or the public hub if absent. Tokens of the environment go to its own endpoint only."`
-	// Mirrors are base URLs that are asked in their order when the endpoint cannot be reached.
-	Mirrors []string `json:"mirrors,omitempty" jsonschema_description:"Base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4. They are sent no token."`
-	// MinSpeed is the number of bytes a second that a connection has to bring over a minute; 0 is transfer.DefaultMinSpeed.
-	MinSpeed int64 `json:"min_speed,omitempty" jsonschema:"minimum=1" jsonschema_description:"Bytes a second that a connection has to bring on average over a minute before it is tried anew, which is given up after five times; 1000 if absent."`
-	// Keep false brings the weights to the writer shard by shard and leaves none of them on the disk.
-	Keep bool `json:"keep" jsonschema_description:"Keep the weights of a repository in the cache; false brings them shard by shard and removes each when it is written, which leaves out what compares the package with the float model."`
+	// Mirrors are base URLs that are tried in order when the endpoint cannot be reached.
+	Mirrors []string `json:"mirrors,omitempty" jsonschema_description:"Base URLs of servers that are tried in order when the endpoint cannot be reached, at most 4. They are sent no token."`
+	// MinSpeed is the least speed of a connection, in bytes a second over a minute; 0 is transfer.DefaultMinSpeed.
+	MinSpeed int64 `json:"min_speed,omitempty" jsonschema:"minimum=1" jsonschema_description:"Least average speed of a connection over a minute, in bytes a second; a slower one is replaced, at most five times; 1000 if absent."`
+	// If Keep is false, each shard of the weights is downloaded, written to the package and removed.
+	Keep bool `json:"keep" jsonschema_description:"Keep the weights of a repository in the cache; false downloads them shard by shard and removes each one once it is written, so checks that compare the package with the float model are skipped."`
 
-	// Local is a directory with a copy of the checkpoint that the recipe names, which is read instead.
+	// Local is a directory with a copy of the checkpoint that the recipe names; it is read instead.
 	Local string `json:"-"`
 	// Want, if not nil, lists the files that the checkpoint must consist of.
 	Want []hub.File `json:"-"`
@@ -53,7 +53,7 @@ func (f *Fetch) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	// The digest names the content alone, not where it lies.
+	// The digest depends on the content only, not on its location.
 	b, err := json.Marshal(r.origin.Files)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (f *Fetch) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// fetch brings the checkpoint, or the part of it that is kept.
+// fetch downloads the checkpoint, or the part of it that is kept.
 func (f *Fetch) fetch(ctx context.Context, r *Run) error {
 	if !f.Keep {
 		return f.fetchHeaders(ctx, r)
@@ -82,7 +82,7 @@ func (f *Fetch) fetch(ctx context.Context, r *Run) error {
 	return f.hash(ctx, r, s)
 }
 
-// originOf is the origin of a snapshot whose files are all here.
+// originOf is the origin of a snapshot with all of its files on this machine.
 func (f *Fetch) originOf(s *hub.Snapshot) source.Origin {
 	return source.Origin{Dir: s.Dir, Hub: s.Source, Repo: s.Repo, Revision: s.Revision, Access: f.access(s)}
 }
@@ -90,7 +90,7 @@ func (f *Fetch) originOf(s *hub.Snapshot) source.Origin {
 // digestsFile remembers the digests of files, in the store.
 const digestsFile = "digests.json"
 
-// hash notes the digests of the files that are here.
+// hash records the digests of the files that are on this machine.
 func (f *Fetch) hash(ctx context.Context, r *Run, s *hub.Snapshot) (err error) {
 	unlock, err := r.Store.Lock(ctx, digestsFile)
 	if err != nil {
@@ -133,8 +133,8 @@ func (f *Fetch) Validate(_ context.Context, r *Run) error {
 	return nil
 }
 
-// Prepare implements [pipeline.Preparer]: the licence of a checkpoint that is on this machine allows what the recipe publishes.
-// That of a repository is checked once its small files are here.
+// Prepare implements [pipeline.Preparer]: it checks that the licence of a checkpoint on this machine allows publishing it as
+// the recipe does. The licence of a repository is checked once its small files are downloaded.
 func (f *Fetch) Prepare(ctx context.Context, r *Run) error {
 	if r.Recipe.Model.Path == "" {
 		return nil
@@ -143,8 +143,8 @@ func (f *Fetch) Prepare(ctx context.Context, r *Run) error {
 	return err
 }
 
-// beforeWeights judges a repository before its weights are fetched: the licence allows what the recipe publishes, and the
-// places can take it.
+// beforeWeights checks a repository before its weights are fetched: the licence allows publishing it as the recipe does, and
+// the places can accept it.
 func (f *Fetch) beforeWeights(ctx context.Context, r *Run) func(s *hub.Snapshot) error {
 	return func(s *hub.Snapshot) error {
 		if err := f.checkTerms(r, s); err != nil || r.Recipe.Model.Path != "" {

@@ -14,7 +14,7 @@ const (
 	importRequantize = "requantize"
 )
 
-// ImportError is the error of a checkpoint whose codes cannot be stored without a change.
+// ImportError reports a checkpoint whose codes cannot be stored unchanged.
 type ImportError struct {
 	// Err is the reason for the first such matrix; Others counts further ones.
 	Err    error
@@ -30,12 +30,12 @@ func (e *ImportError) Error() string {
 
 func (e *ImportError) Unwrap() error { return e.Err }
 
-// keeps reports whether matrices that are codes in src are stored as they are.
+// keeps reports whether matrices that are codes in src are stored unchanged.
 func (q *Quantize) keeps(src *source.Source) bool {
 	return src.Quantized != nil && len(src.Quantized.Names()) > 0 && q.Import != importRequantize
 }
 
-// kept are the specs of matrices that are stored as the checkpoint has them; nil if there are none.
+// kept are the specs of matrices that are stored as in the checkpoint; nil if there are none.
 func (q *Quantize) kept(r *Run, src *source.Source, policy *quant.Policy) (map[string]quant.Spec, error) {
 	if !q.keeps(src) {
 		return nil, nil
@@ -59,7 +59,7 @@ func (q *Quantize) kept(r *Run, src *source.Source, policy *quant.Policy) (map[s
 		for _, name := range src.Quantized.Names() {
 			if o.Match.MatchString(name) {
 				return nil, r.Recipe.Stages["quantize"].Errorf(fmt.Sprintf("overrides[%d].match", i),
-					"%q matches %s, which is stored as the checkpoint has it; match fewer, or set quantize.import to requantize", o.Match, name)
+					"%q matches %s, which is stored as in the checkpoint; match fewer matrices, or set quantize.import to requantize", o.Match, name)
 			}
 		}
 	}

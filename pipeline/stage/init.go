@@ -15,8 +15,8 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// PackageName makes the name of a package from a repository or a directory: its last element, in lower case, with
-// followed by -int4 and the like, or by nothing with 0 bits.
+// PackageName returns the name for a package of a repository or a directory: its last element in lower case, followed by a
+// suffix such as -int4 unless bits is 0.
 func PackageName(model string, bits int) string {
 	model = filepath.ToSlash(model)
 	if abs, err := filepath.Abs(model); err == nil && strings.HasPrefix(model, ".") {
@@ -44,8 +44,8 @@ func PackageName(model string, bits int) string {
 	return fmt.Sprintf("%s-int%d", name, bits)
 }
 
-// InitRecipe writes a recipe with comments: the defaults, and where the checkpoint needs it other values. src
-// is nil when the model is not here to be looked at.
+// InitRecipe returns a recipe with comments: the defaults, and other values where the checkpoint needs them. src is nil if
+// the model is not on this machine.
 func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	q, v := NewQuantize(), NewVerify()
 	of := m.Repo
@@ -63,14 +63,14 @@ func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	block, why := fmt.Sprint(q.Block.Cols), "columns that share a scale: 32, 64, 128, row or auto"
 	if src != nil {
 		d := src.Decoder
-		tied := "head of its own"
+		tied := "separate head"
 		if d.Tied {
 			tied = "head tied to the embedding"
 		}
 		p("# %s (%s): %d layers, hidden %d, vocabulary %d, %d positions, %s.",
 			d.ModelType, d.Architecture, len(d.Layers), d.Hidden, d.Vocab, d.MaxPositions, tied)
 		if src.Quantized != nil && len(src.Quantized.Names()) > 0 {
-			p("# Matrices that are %s codes are stored as they are; quantize.import: requantize rounds them anew.", src.Quantized.Method())
+			p("# Matrices that are %s codes are stored as they are; quantize.import: requantize rounds them again.", src.Quantized.Method())
 		}
 		if cols := indivisible(d, q.Block.Cols); cols != 0 {
 			block, why = "auto", fmt.Sprintf("rows of %d columns do not divide into blocks of %d; also 32, 64, 128 or row", cols, q.Block.Cols)
@@ -86,7 +86,7 @@ func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 		p("  repo: %s", word(m.Repo))
 		p("  revision: %-12s # a commit, tag or branch; resolved to a commit, which is recorded", word(cmp.Or(m.Revision, "main")))
 	}
-	template := "{path: chat.jinja} # in place of the checkpoint's chat template"
+	template := "{path: chat.jinja} # replaces the checkpoint's chat template"
 	if src != nil && len(src.Facts.Templates) > 1 {
 		names := slices.Sorted(maps.Keys(src.Facts.Templates))
 		template = fmt.Sprintf("{name: %s} # one of the checkpoint's chat templates: %s", word(names[len(names)-1]), strings.Join(names, ", "))
@@ -100,7 +100,7 @@ func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	p("  threads: %d             # 0 is one for each core", l.Threads)
 	p("# rewrite:")
 	p("#   template: %s", template)
-	p("#   simplify within it carries a plain template where the engine cannot render the model's")
+	p("#   simplify: true in it uses a plain template if the engine cannot render the model's")
 	p("quantize:")
 	p("  method: %s", q.Method[0].Name())
 	p("  bits: %d                # 16, 8, 6, 5, 4, 3 or 2; embedding table and head take 8", q.Bits)
@@ -114,7 +114,7 @@ func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	p("  # kl: {max: 0.1}")
 	p("publish:")
 	p("  - dir: dist/%s", name)
-	p("# variants:              # more packages of the same source, each a patch of the above")
+	p("# variants:              # more packages of the same source, each a patch of this recipe")
 	p("#   - {name: %s, quantize: {bits: 8}, publish: [{dir: dist/%[1]s}]}", PackageName(of, 8))
 
 	text := []byte(b.String())
@@ -124,8 +124,8 @@ func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	return text, nil
 }
 
-// indivisible returns the columns of the first linear layer that blocks of the given length do not fit; 0 if there
-// is none.
+// indivisible returns the columns of the first linear layer whose rows do not divide into blocks of the given length; 0 if
+// there is none.
 func indivisible(d *arch.Decoder, block int) int {
 	found := 0
 	d.Linears(func(_ string, l *arch.Linear) {
@@ -138,7 +138,7 @@ func indivisible(d *arch.Decoder, block int) int {
 
 var plainWord = regexp.MustCompile(`^(\.{1,2}/)*[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// word quotes a string for YAML where it must be.
+// word quotes a string for YAML if necessary.
 func word(s string) string {
 	switch strings.ToLower(s) {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":

@@ -29,8 +29,8 @@ func (f *Fetch) checkTerms(r *Run, s *hub.Snapshot) error {
 	return entryError(r, f.ask(r, s))
 }
 
-// Terms returns the condition of a place that the run does not meet for a package of s, because of which it would stop before
-// anything is made; empty if there is none.
+// Terms returns the condition of a place that a package of s does not meet, which would stop the run before anything is made;
+// empty if there is none.
 func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
 	err := f.ask(r, s)
 	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
@@ -39,7 +39,7 @@ func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
 	return "", entryError(r, err)
 }
 
-// ask is [publish.CheckSource] of a checkpoint whose small files are here.
+// ask is [publish.CheckSource] of a checkpoint whose small files are on this machine.
 func (f *Fetch) ask(r *Run, s *hub.Snapshot) error {
 	places, err := r.Publish.places(r)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// VerifyPackage checks the package in dir, against the checkpoint directory unless that is empty, which must be the one that
-// the manifest names: see [source.OtherError]. Files are compared with the manifest before they are parsed. Packages without
-// a manifest, those of other tools, get the checks that need none.
+// VerifyPackage checks the package in dir. It compares it with the checkpoint directory unless that is empty; the checkpoint
+// must be the one that the manifest names: see [source.OtherError]. Files are compared with the manifest before they are
+// parsed. Packages of other tools, which have no manifest, get the checks that need none.
 func VerifyPackage(ctx context.Context, dir, checkpoint string, o verify.Options) (*verify.Result, error) {
 	m, err := manifestOf(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func VerifyPackage(ctx context.Context, dir, checkpoint string, o verify.Options
 	return verify.Run(ctx, s)
 }
 
-// recipeOf is the recipe that a manifest carries; nil if there is none, or one of another version of this program.
+// recipeOf is the recipe in a manifest; nil if there is none or it is of another version of this program.
 func recipeOf(m *manifest.Manifest) *recipes.Recipe {
 	if m == nil || m.Recipe == nil {
 		return nil
@@ -69,7 +69,7 @@ func recipeOf(m *manifest.Manifest) *recipes.Recipe {
 	return r
 }
 
-// quantizeOf are the options of the recipe that a manifest carries; nil if there is none.
+// quantizeOf are the options of the recipe in a manifest; nil if there is none.
 func quantizeOf(m *manifest.Manifest) *Quantize {
 	q := NewQuantize()
 	if r := recipeOf(m); r == nil || r.Stages[q.String()].Decode(q) != nil {
@@ -87,9 +87,9 @@ func manifestOf(dir string) (*manifest.Manifest, error) {
 	return m, err
 }
 
-// OptionsOf are the windows and limits of a package's own recipe, or the defaults for the mean width of its
-// matrices; 16 bits, with the strictest limits, when neither is known. Files that the recipe names are not in the
-// package: the built-in text stands in for its text.
+// OptionsOf returns the windows and limits of a package's own recipe, or the defaults for the mean width of its matrices, or
+// those of 16 bits, the strictest, if neither is known. Files that the recipe names are not in the package: the built-in text
+// replaces its text.
 func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, error) {
 	v, r, bits := NewVerify(), &recipes.Recipe{}, bodyBits(nil)
 	if m != nil {
@@ -108,8 +108,8 @@ func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, er
 	return v.options(r, &limits, bits)
 }
 
-// bodyBits is the mean width of matrices, rounded down to one that has limits; 16 if there are none. Among others a matrix
-// in 16 bits counts as 8, which leave hardly more noise: a few small ones do not make the limits those of more bits.
+// bodyBits is the mean width of the matrices, rounded down to one that has limits; 16 if there are no matrices. In a mixed
+// package a matrix in 16 bits counts as 8, which is hardly noisier, so that a few small ones do not tighten the limits.
 func bodyBits(list []manifest.Tensor) int {
 	sum, count, coded := 0, 0, false
 	for _, t := range list {

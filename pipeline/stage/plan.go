@@ -24,7 +24,7 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	return m, assemble.CheckBackends(r.profiles, &m.Features, r.target.Minimum)
 }
 
-// Plan lays the package of an open source out, with the specs of an allocation unless that is nil.
+// Plan lays out the package of an open source, with the specs of an allocation unless that is nil.
 func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planned, error) {
 	policy, err := r.Quantize.policy(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 	pl := &assemble.Planned{
 		Source: src, Target: r.target, Plan: p, GraphBytes: size, Allocation: a, Kept: kept, Profiles: r.profiles,
 	}
-	// Before a budget is shared out, storage forms are provisional.
+	// Until a budget is allocated, storage forms are provisional.
 	if r.Quantize.Budget != nil && a == nil {
 		return pl, nil
 	}

@@ -38,13 +38,13 @@ func (q *Quantize) policy(r *Run) (*quant.Policy, error) {
 	if q.Bits != 16 {
 		table.Bits = 8
 	}
-	// With a budget, blocks are chosen like everything else; the plan before that needs any that fit.
+	// With a budget, the allocation chooses the blocks; the provisional plan needs any that fit.
 	p := &quant.Policy{Default: body, Table: table, AutoBlock: q.Block.Auto || q.Budget != nil}
 	for i, o := range q.Overrides {
 		at := fmt.Sprintf("overrides[%d]", i)
 		re, err := regexp.Compile(o.Match)
 		if err != nil || o.Match == "" {
-			return nil, sec.Errorf(at+".match", "is no pattern: %v", errors.Join(err, emptyPattern(o.Match)))
+			return nil, sec.Errorf(at+".match", "is not a pattern: %v", errors.Join(err, emptyPattern(o.Match)))
 		}
 		over := quant.Override{Match: re, Bits: o.Bits, Symmetric: o.Symmetric}
 		if o.Bits != nil && (quant.Spec{Bits: *o.Bits, Scale: scale}).Validate() != nil {
@@ -79,7 +79,7 @@ func emptyPattern(s string) error {
 	return nil
 }
 
-// plainError is the text of an error without its sentinel, for messages that are positioned in a recipe.
+// plainError returns the text of an error without its sentinel, for messages that are positioned in a recipe.
 func plainError(err error) string {
 	text := strings.TrimSuffix(err.Error(), ": "+tensor.ErrUnsupported.Error())
 	return strings.TrimSuffix(text, ": "+tensor.ErrCorrupt.Error())
@@ -110,7 +110,7 @@ func (q *Quantize) scale(r *Run) (tensor.DType, error) {
 }
 
 // checkSpecs rejects storage forms that a backend of the target does not compute correctly, as far as the recipe alone
-// decides them. With a budget only those that backends compute correctly are chosen.
+// determines them. A budget chooses only among forms that the backends compute correctly.
 func (q *Quantize) checkSpecs(r *Run, p *quant.Policy) error {
 	var f backends.Features
 	if q.Budget == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Publish puts the verified package into every place the recipe names; dist/<name> next to the recipe if it names
-// none. Places get it together, see [publish.All].
+// Publish publishes the verified package to every place that the recipe names, or to dist/<name> next to the recipe if it
+// names none. All places are updated together, see [publish.All].
 type Publish []publish.Target
 
 // String implements [pipeline.Stage].
@@ -28,8 +28,8 @@ func (p *Publish) Validate(_ context.Context, r *Run) error {
 	return err
 }
 
-// Prepare implements [pipeline.Preparer]: every place could take the package now. For a repository [Fetch] checks that,
-// once the licence is known.
+// Prepare implements [pipeline.Preparer]: it checks that every place could accept the package now. For a repository, [Fetch]
+// checks that once the licence is known.
 func (p *Publish) Prepare(ctx context.Context, r *Run) error {
 	if r.Recipe.Model.Path == "" {
 		return nil
@@ -37,7 +37,7 @@ func (p *Publish) Prepare(ctx context.Context, r *Run) error {
 	return p.ready(ctx, r)
 }
 
-// ready reports by an error which place could not take the package.
+// ready returns an error that names the first place which could not accept the package.
 func (p *Publish) ready(ctx context.Context, r *Run) error {
 	places, err := p.places(r)
 	if err != nil {
@@ -52,8 +52,8 @@ func (p *Publish) ready(ctx context.Context, r *Run) error {
 	})
 }
 
-// sameRecipe reports whether two effective recipes may give the same package. Revisions and templates do not count, which
-// the recorded recipe has as they were resolved.
+// sameRecipe reports whether two effective recipes may give the same package. It ignores revisions and templates, because the
+// recorded recipe contains their resolved values.
 func sameRecipe(a, b json.RawMessage) bool {
 	var x, y map[string]any
 	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
@@ -117,10 +117,10 @@ func (p *Publish) Run(ctx context.Context, r *Run) error {
 	if rerr := recordReceipts(ctx, r.Store, r.Recipe.Name, r.Published); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("receipts: %w", rerr))
 	}
-	// Publishing compares every byte; those that differ may be ours.
+	// Publishing compares every byte; a difference may be damage in our cache.
 	if errors.Is(err, tensor.ErrCorrupt) && pkg.Manifest.VerifyFiles(ctx, pkg.Dir) != nil && ctx.Err() == nil {
 		err = errors.Join(err, os.RemoveAll(r.Verdict.Path))
-		return fmt.Errorf("the cache was damaged and its entry is removed, run again: %w", err)
+		return fmt.Errorf("the cache was damaged and the entry was removed; run the command again: %w", err)
 	}
 	return entryError(r, err)
 }

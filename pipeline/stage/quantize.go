@@ -19,12 +19,12 @@ import (
 type Quantize struct {
 	Method    Methods    `json:"method" jsonschema_description:"How codes and scales are chosen."`
 	Bits      int        `json:"bits" jsonschema:"enum=16,enum=8,enum=6,enum=5,enum=4,enum=3,enum=2" jsonschema_description:"Bits of a weight of the body; 16 stores halves."`
-	Block     Block      `json:"block" jsonschema_description:"Columns that share a scale: 32, 64, 128, row, or auto, which takes 64 or what divides the columns."`
+	Block     Block      `json:"block" jsonschema_description:"Columns that share a scale: 32, 64, 128, row, or auto, which is 64 or else a length that divides the columns."`
 	Symmetric bool       `json:"symmetric" jsonschema_description:"Store a scale and no zero term."`
 	Scale     string     `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales; the target's if absent. Engine 3.5 reads fp32 only."`
-	Import    string     `json:"import,omitempty" jsonschema:"enum=keep,enum=requantize" jsonschema_description:"What becomes of matrices that are codes in the checkpoint: keep stores their codes and scales as they are, requantize rounds them anew; keep if absent."`
-	Budget    *Budget    `json:"budget,omitempty" jsonschema_description:"What the package may cost; bits, block and symmetric are then chosen for every matrix, and only overrides fix some."`
-	Overrides []Override `json:"overrides,omitempty" jsonschema_description:"Other storage for matrices whose checkpoint name matches; the last match wins."`
+	Import    string     `json:"import,omitempty" jsonschema:"enum=keep,enum=requantize" jsonschema_description:"How to store matrices that are codes in the checkpoint: keep stores their codes and scales as they are, requantize rounds them again; keep if absent."`
+	Budget    *Budget    `json:"budget,omitempty" jsonschema_description:"Largest cost of the package; bits, block and symmetric are then chosen for every matrix that no override fixes."`
+	Overrides []Override `json:"overrides,omitempty" jsonschema_description:"Different storage for matrices whose checkpoint name matches; the last match wins."`
 }
 
 // Override gives matrices another storage form. Absent fields stay as they are.
@@ -36,7 +36,7 @@ type Override struct {
 	Scale     string `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales."`
 }
 
-// NewQuantize returns the defaults: 4 bits in blocks of 64, asymmetric, rounded to nearest, table and head in 8 bits.
+// NewQuantize returns the defaults: 4 bits in blocks of 64, asymmetric, rounded to nearest, embedding table and head in 8 bits.
 func NewQuantize() *Quantize {
 	return &Quantize{Method: Methods{quant.RTN{}}, Bits: 4, Block: Block{Cols: 64}}
 }
@@ -66,16 +66,16 @@ func (q *Quantize) Validate(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// chain sorts the methods into their places.
+// chain assigns each method to its place in the chain.
 func (q *Quantize) chain() (*quant.Chain, error) { return quant.NewChain(q.Method) }
 
-// calibrated reports whether the model has to be watched.
+// calibrated reports whether a method or a budget watches the model.
 func (q *Quantize) calibrated() bool {
 	c, err := q.chain()
 	return q.Budget != nil || (err == nil && c.Needs() != quant.Nothing)
 }
 
-// closeness is the one that the methods promise; without any, weights count as rounded.
+// closeness is what the methods promise about the error of weights; without methods, weights count as rounded.
 func (q *Quantize) closeness() quant.Closeness {
 	if q != nil {
 		if chain, err := q.chain(); err == nil {
@@ -115,7 +115,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 		if w.Hub, err = r.Fetch.hub(&r.Limits); err != nil {
 			return err
 		}
-		of = append(of, "streamed") // the record has the finding of the comparison
+		of = append(of, "streamed") // the record contains the result of the comparison
 	}
 	r.Weights, err = r.entry(ctx, "weights", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		return w.Make(ctx, p)
@@ -123,7 +123,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 	return err
 }
 
-// logPlan logs every tensor, and warns of matrices that take another block than the recipe asks for.
+// logPlan logs every tensor, and warns of matrices whose block differs from the recipe's.
 func logPlan(ctx context.Context, pl *assemble.Planned) {
 	log, other := zerolog.Ctx(ctx), map[string]int{}
 	for it := range pl.Plan.Items() {

@@ -47,9 +47,9 @@ func recordReceipts(ctx context.Context, store pipeline.Store, name string, rece
 		err = json.Unmarshal(b, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		all = map[string][]keptReceipt{} // a record, and not worth failing for
+		all = map[string][]keptReceipt{} // the run does not fail because of a damaged record
 	}
-	for of, list := range all { // nor are those that are damaged worth keeping
+	for of, list := range all { // damaged receipts are dropped
 		all[of] = slices.DeleteFunc(list, func(x keptReceipt) bool {
 			again, err := keep(of, x.Receipt)
 			return err != nil || again != x
@@ -59,7 +59,7 @@ func recordReceipts(ctx context.Context, store pipeline.Store, name string, rece
 	for i, r := range receipts {
 		same := func(x keptReceipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
 		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == place.Unchanged {
-			now[i] = before[j] // states how it came there
+			now[i] = before[j] // the earlier receipt tells how the package was published
 		} else if now[i], err = keep(name, r); err != nil {
 			return err
 		}

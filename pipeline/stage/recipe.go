@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// effective is the recipe with all options as JSON, without those that leave the package's bytes alone: limits, publishing
-// places, servers of the hub, and the directories of this machine in which files lie.
+// effective is the recipe with all options as JSON, except those that do not affect the package's bytes: limits, publishing
+// places, servers of the hub, and the directories of this machine that contain the files.
 func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 	if r.Model.Path != "" {
 		dir, err := filepath.Abs(r.Resolve(r.Model.Path))
@@ -51,8 +51,8 @@ func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 	return recipes.EffectiveJSON(&r, sections)
 }
 
-// recorded is the effective recipe as the package of a source carries it: with the commit that it was made from, as a branch or
-// a tag may move, and with the text of a template, whose file is not in the package.
+// recorded is the effective recipe for the package of a source: with the commit that it was made from, because a branch or tag
+// may move, and with the text of a template, because its file is not in the package.
 func (r *Run) recorded(src *source.Source) (json.RawMessage, error) {
 	recipe, o := *r.Recipe, r.Options
 	if src.Revision != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 )
 
-// Resolve finds the checkpoint without reading it, and downloads the files of a repository that are not in the cache. Checks
-// judge it before weights are fetched; their errors are returned as they are, without the name of the model.
+// Resolve finds the checkpoint without reading it, and downloads the files of a repository that are not in the cache. The
+// checks run before weights are fetched; their errors are returned unchanged, without the name of the model.
 func (f *Fetch) Resolve(ctx context.Context, r *Run, checks ...func(*hub.Snapshot) error) (*hub.Snapshot, error) {
 	return find(r, checks, func(ref hub.Ref, o hub.Options) (*hub.Snapshot, *hub.Snapshot, error) {
 		s, err := hub.Resolve(ctx, ref, o)
@@ -18,7 +18,7 @@ func (f *Fetch) Resolve(ctx context.Context, r *Run, checks ...func(*hub.Snapsho
 	})
 }
 
-// Skeleton is Resolve without weights: of a repository that is not in the cache only small files and headers are fetched.
+// Skeleton is Resolve without weights: from a repository that is not in the cache, only small files and headers are fetched.
 func (f *Fetch) Skeleton(ctx context.Context, r *Run, checks ...func(*hub.Snapshot) error) (*hub.Skeleton, error) {
 	return find(r, checks, func(ref hub.Ref, o hub.Options) (*hub.Skeleton, *hub.Snapshot, error) {
 		s, err := hub.Headers(ctx, ref, o)
@@ -29,14 +29,14 @@ func (f *Fetch) Skeleton(ctx context.Context, r *Run, checks ...func(*hub.Snapsh
 	})
 }
 
-// find asks for the checkpoint of a run, and gives a copy of it the names of the original.
+// find resolves the checkpoint of a run, and gives a local copy the names of the original.
 func find[T any](r *Run, checks []func(*hub.Snapshot) error, ask func(hub.Ref, hub.Options) (T, *hub.Snapshot, error)) (T, error) {
 	var none T
 	ref, o, err := r.Fetch.ref(r)
 	if err != nil {
 		return none, err
 	}
-	var refused error // names its own place in the recipe, which the client does not know
+	var refused error // already positioned in the recipe
 	o.Check = func(s *hub.Snapshot) error {
 		r.Fetch.name(r, s)
 		for _, check := range checks {
@@ -81,7 +81,7 @@ func (f *Fetch) ref(r *Run) (hub.Ref, hub.Options, error) {
 	return hub.Ref{Repo: m.Repo, Revision: m.Revision}, o, err
 }
 
-// hub returns the options of the hub's client: those of the environment, unless the recipe has others.
+// hub returns the options of the hub's client: those of the environment unless the recipe overrides them.
 func (f *Fetch) hub(l *pipeline.Limits) (hub.Options, error) {
 	read := hub.OptionsFromEnv
 	if f.Source == hub.ModelScope {

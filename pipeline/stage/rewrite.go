@@ -40,7 +40,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	log.Info().Str("family", d.Family).Int("layers", len(d.Layers)).Int("hidden", d.Hidden).Int("vocab", d.Vocab).
 		Bool("tied", d.Tied).Int("tensors", len(d.Claimed)).Msg("described")
 	for _, k := range d.Ignored {
-		log.Warn().Str("key", k).Msg("config key ignored, as the recipe asks")
+		log.Warn().Str("key", k).Msg("config key ignored because of the recipe")
 	}
 	for _, n := range d.Notes {
 		log.Warn().Msg(n)
@@ -76,6 +76,6 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	src.Facts = source.Facts{} // a run that finds the entry has the same
+	src.Facts = source.Facts{} // reset, as in a run that finds the entry
 	return r.Inputs.ReadJSON(factsFile, &src.Facts)
 }

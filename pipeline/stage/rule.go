@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// rule is one that an option of a section may break.
+// rule is a requirement on one option of a section.
 type rule struct {
 	broken bool
 	key    string // of the option

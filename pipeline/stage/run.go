@@ -25,8 +25,8 @@ import (
 // Version of the program, set by the release build.
 var Version = "dev"
 
-// Run is one package to make. It holds all that its stages share: each reads the options of the others and the artifacts of
-// the stages before it, and adds its own. The checkpoint is opened once, and stays open until Close.
+// Run is one package to make. It holds everything that its stages share: each stage reads the options of the others and the
+// artifacts of the stages before it, and adds its own. The checkpoint is opened once and stays open until Close.
 type Run struct {
 	pipeline.Job
 	Options
@@ -54,7 +54,7 @@ type Made struct {
 	Checkpoint pipeline.Artifact
 	// Inputs is a directory with the package's small files that need no weights: tokenizer, facts of the model.
 	Inputs pipeline.Artifact
-	// Calibration is a directory with the text on which the model is watched.
+	// Calibration is a directory with the calibration text.
 	Calibration pipeline.Artifact
 	// Allocation is a directory with the specs that meet a budget.
 	Allocation pipeline.Artifact
@@ -64,7 +64,7 @@ type Made struct {
 	Weights pipeline.Artifact
 	// Verdict is a directory with the package as it will be published, see [Run.Package].
 	Verdict pipeline.Artifact
-	// Published has a receipt for every place that has the package, Changes the difference to every place after a dry run.
+	// Published has a receipt for every place that has the package; after a dry run, Changes has the difference to every place.
 	Published []place.Receipt
 	Changes   []publish.PlaceDiff
 
@@ -97,8 +97,8 @@ func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
 // Validate lets all stages check their options.
 func (r *Run) Validate(ctx context.Context) error { return pipeline.Validate(ctx, r, r.Stages()) }
 
-// Execute runs the stages up to and including the one called until; empty stands for all. A second call starts again from the
-// first stage.
+// Execute runs the stages up to and including the one called until, or all of them if it is empty. A second call starts again
+// from the first stage.
 func (r *Run) Execute(ctx context.Context, until string) ([]pipeline.Timing, error) {
 	if r.Checkpoint.Made() {
 		r.Restart()
@@ -118,7 +118,7 @@ func (r *Run) Restart() {
 	r.Made = Made{}
 }
 
-// Close ends the work ahead and closes the checkpoint; a later stage opens it again.
+// Close stops the work ahead and closes the checkpoint; a later stage opens it again.
 func (r *Run) Close() {
 	r.stop()
 	r.reading.Wait()
@@ -159,8 +159,8 @@ func (r *Run) open(ctx context.Context, o source.Origin) (*source.Source, error)
 	return r.source, err
 }
 
-// Planned is the package, laid out: with the specs of the allocation if there is one. It is laid out again only for another
-// allocation.
+// Planned returns the layout of the package, with the specs of the allocation if there is one. It is computed again only for
+// another allocation.
 func (r *Run) Planned(ctx context.Context) (*assemble.Planned, error) {
 	src, err := r.Source(ctx)
 	if err != nil {
@@ -187,8 +187,8 @@ func (r *Run) plan(src *source.Source) (*assemble.Planned, error) {
 	return p, err
 }
 
-// begin starts the work that can be done while the digests of the checkpoint are taken: it reads the tokenizer, and encodes the
-// first weights unless methods watch the model. Errors are reported by the stage that needs the result.
+// begin starts the work that can be done while the digests of the checkpoint are computed: it reads the tokenizer, and encodes
+// the first weights unless methods watch the model. Errors are reported by the stage that needs the result.
 func (r *Run) begin(ctx context.Context) {
 	src := r.source
 	if src == nil {
@@ -210,11 +210,11 @@ func (r *Run) stop() {
 	r.ahead = nil
 }
 
-// inputs are all that an entry of the store depends on.
+// inputs is everything that an entry of the store depends on.
 type inputs = []any
 
-// entry finds the entry of the store that depends on these inputs, or makes it. Before something is made of the checkpoint its
-// files are read, once in a run, unless that was done when their digests were taken.
+// entry finds the entry of the store that depends on these inputs, or makes it. Before anything is made of the checkpoint, its
+// files are compared with their digests, once in a run, unless this run has computed them.
 func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
 	key, err := pipeline.Key(name, of...)
 	if err != nil {
@@ -236,7 +236,7 @@ func (r *Run) reread(ctx context.Context) error {
 	return again(r.here, r.here.Reread(ctx))
 }
 
-// blame returns why the checkpoint could not be opened: its files have changed, or else err.
+// blame returns the reason that the checkpoint could not be opened: its files have changed, or else err.
 func (r *Run) blame(ctx context.Context, err error) error {
 	if positioned := (*recipes.Error)(nil); errors.As(err, &positioned) {
 		return err
@@ -244,7 +244,7 @@ func (r *Run) blame(ctx context.Context, err error) error {
 	return cmp.Or(r.reread(ctx), err)
 }
 
-// again restarts a run after a file of a hub turned out to be damaged: it has been removed from the cache.
+// again restarts a run after a damaged file of a hub was removed from the cache.
 func again(s *hub.Snapshot, err error) error {
 	if s.Repo != "" && errors.Is(err, tensor.ErrCorrupt) {
 		return fmt.Errorf("%w; %w", err, pipeline.ErrAgain)

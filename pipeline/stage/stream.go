@@ -16,14 +16,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// validateKeep rejects options that need the weights before or after the package is written, where Keep is false: weights that
-// are not kept are read once.
+// validateKeep rejects options that need the weights before or after the package is written if Keep is false, because weights
+// that are not kept are read only once.
 func (f *Fetch) validateKeep(r *Run) error {
 	if f.Keep {
 		return nil
 	}
 	if path := r.Recipe.Model.Path; path != "" {
-		return r.Recipe.Stages["fetch"].Errorf("keep", "is about repositories; the checkpoint in %s stays where it is", path)
+		return r.Recipe.Stages["fetch"].Errorf("keep", "applies to repositories only; the checkpoint in %s is a directory, which is never removed", path)
 	}
 	q, v := &r.Quantize, &r.Verify
 	chain, err := q.chain()
@@ -32,19 +32,20 @@ func (f *Fetch) validateKeep(r *Run) error {
 	}
 	const gone = "with fetch.keep: false the weights are gone when the package is written"
 	return cmp.Or(check(r.Recipe.Stages["quantize"],
-		rule{q.Budget != nil, "budget", "a budget reads the whole model before anything is written; " + gone + ": choose bits, or keep the weights"},
-		rule{chain.Needs() != quant.Nothing, "method", "methods that watch the model read it before anything is written; " + gone +
+		rule{q.Budget != nil, "budget", "a budget needs the whole model before anything is written; " + gone +
+			": set bits instead, or keep the weights"},
+		rule{chain.Needs() != quant.Nothing, "method", "methods that watch the model need all of it before anything is written; " + gone +
 			": choose "+quant.WithoutModel()+", or keep the weights"},
 	), check(r.Recipe.Stages["verify"],
 		rule{v.Enabled && v.Perplexity.MaxRatio != nil, "perplexity.max_ratio", "the perplexity of the source is measured on its weights; " + gone},
 		rule{v.Enabled && v.KL.Max != nil, "kl.max", "divergence is measured against the source; " + gone},
 		rule{v.Enabled && v.Layers.Max != nil, "layers.max", "layers are compared with those of the source; " + gone},
-		rule{v.Enabled && v.Golden != "", "golden", "outputs that were recorded elsewhere are compared with those of the source; " + gone},
+		rule{v.Enabled && v.Golden != "", "golden", "goldens are compared with the outputs of the source; " + gone},
 	))
 }
 
-// fetchHeaders brings the small files and the headers of the shards, and rejects models whose weights must be read before the
-// package is laid out.
+// fetchHeaders downloads the small files and the headers of the shards, and rejects models whose weights must be read before
+// the package can be laid out.
 func (f *Fetch) fetchHeaders(ctx context.Context, r *Run) error {
 	sk, err := f.Skeleton(ctx, r, f.beforeWeights(ctx, r))
 	if err != nil {
@@ -61,7 +62,7 @@ func (f *Fetch) fetchHeaders(ctx context.Context, r *Run) error {
 			continue
 		}
 		if x.SHA256 == "" {
-			return fmt.Errorf("%s: the hub lists no SHA-256 of it, which fetch.keep: false needs: %w", x.Name, tensor.ErrUnsupported)
+			return fmt.Errorf("%s: the hub lists no SHA-256 for it, which fetch.keep: false needs: %w", x.Name, tensor.ErrUnsupported)
 		}
 		shards = append(shards, x)
 	}
@@ -85,7 +86,7 @@ func (f *Fetch) fetchHeaders(ctx context.Context, r *Run) error {
 	return f.planWithoutWeights(ctx, r)
 }
 
-// planWithoutWeights lays the package out before any weights are here.
+// planWithoutWeights lays out the package before any weights are downloaded.
 func (f *Fetch) planWithoutWeights(ctx context.Context, r *Run) error {
 	src, err := r.open(ctx, r.origin)
 	if err == nil {
@@ -93,7 +94,7 @@ func (f *Fetch) planWithoutWeights(ctx context.Context, r *Run) error {
 	}
 	if errors.Is(err, safetensors.ErrNoWeights) {
 		return r.Recipe.Stages["fetch"].Errorf("keep",
-			"the matrices of this checkpoint are codes, and the package is laid out by their scales, which have to be read first: keep the weights")
+			"the matrices of this checkpoint are codes, and the layout of the package depends on their scales: keep the weights")
 	}
 	if err != nil {
 		return r.blame(ctx, err)

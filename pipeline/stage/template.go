@@ -17,11 +17,11 @@ import (
 type ChatTemplate struct {
 	Name     string `json:"name,omitempty" jsonschema_description:"Name of one of the checkpoint's templates such as tool_use; default if absent."`
 	Path     string `json:"path,omitempty" jsonschema_description:"File with a template that replaces those of the checkpoint, relative to the recipe."`
-	Text     string `json:"text,omitempty" jsonschema_description:"Template that replaces those of the checkpoint; the recipe within a package has what path named here."`
-	Simplify bool   `json:"simplify,omitempty" jsonschema_description:"Where the engine cannot render the template carry a plain one, without tools and thinking, instead of refusing the model."`
+	Text     string `json:"text,omitempty" jsonschema_description:"Template that replaces those of the checkpoint; the recipe in a package has the text of path here."`
+	Simplify bool   `json:"simplify,omitempty" jsonschema_description:"If the engine cannot render the template, replace it by a plain one without tools and thinking instead of rejecting the model."`
 }
 
-// pack makes the facts of a source those of the template that the recipe asks for, and packs it.
+// pack applies the template that the recipe selects to the facts of a source, and packs it.
 func (c ChatTemplate) pack(ctx context.Context, r *Run, src *source.Source) error {
 	text, err := c.choose(r, &src.Facts)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c ChatTemplate) pack(ctx context.Context, r *Run, src *source.Source) erro
 	return src.Facts.PackTemplate(ctx, c.Simplify, src.Tokenizer.Decode(src.Facts.Prefix, false))
 }
 
-// choose returns the template that the recipe asks for.
+// choose returns the template that the recipe selects.
 func (c ChatTemplate) choose(r *Run, f *source.Facts) (string, error) {
 	sec := r.Recipe.Stages["rewrite"]
 	names := strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", ")
@@ -61,11 +61,11 @@ func (c ChatTemplate) choose(r *Run, f *source.Facts) (string, error) {
 	return f.ChatTemplate, nil
 }
 
-// takeRecorded makes the facts of a source those of the template that the recipe of a package asked for.
+// takeRecorded applies the template that the recipe of a package selected to the facts of a source.
 func takeRecorded(m *manifest.Manifest, src *source.Source) error {
 	var w Rewrite
 	if r := recipeOf(m); r == nil || r.Stages[w.String()].Decode(&w) != nil {
-		return nil // of another version of this program
+		return nil // the recipe is of another version of this program
 	}
 	f := &src.Facts
 	f.Simplified = w.Template.Simplify

@@ -17,8 +17,8 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Verify assembles the package, runs it, compares it with the source, and writes manifest, report and card. A limit
-// that is missed ends the job before anything is published.
+// Verify assembles the package, runs it, compares it with the source, and writes manifest, report and card. If a limit is
+// exceeded, the job ends before anything is published.
 type Verify struct {
 	// Enabled false publishes an unverified package, which says so.
 	Enabled bool `json:"enabled" jsonschema_description:"Run and compare the package; false publishes it as not verified."`
