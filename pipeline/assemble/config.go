@@ -14,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// indented is v as JSON of several lines, with <, > and & as they are: chat templates are full of them.
+// indented is v as JSON of several lines, with <, > and & unescaped, because chat templates are full of them.
 func indented(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -89,9 +89,9 @@ type runConfig struct {
 	// DynamicOption and Chunk are 0 where the engine's default is right.
 	DynamicOption int `json:"dynamic_option,omitempty"`
 	Chunk         int `json:"chunk,omitempty"`
-	// CachedMmap, if false, keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
+	// CachedMmap, if false, disables the engine's second-load path, which misreads weights of fewer than 4 bits.
 	CachedMmap *bool `json:"use_cached_mmap,omitempty"`
-	// Reply bounds the tokens of a reply where the engine's own bound goes beyond the positions; otherwise 0.
+	// Reply limits the tokens of a reply if the engine's default exceeds the positions; otherwise 0.
 	Reply int `json:"max_new_tokens,omitempty"`
 	sampler
 	Own struct {
@@ -111,7 +111,7 @@ type runConfig struct {
 	measured bool
 }
 
-// sampler is how tokens are drawn. The engine applies only the samplers that are named.
+// sampler configures how tokens are drawn. The engine applies only the samplers that are named.
 type sampler struct {
 	Type              string   `json:"sampler_type"`
 	Mixed             []string `json:"mixed_samplers,omitempty"`
@@ -121,14 +121,14 @@ type sampler struct {
 	Temperature       *float64 `json:"temperature,omitempty"`
 }
 
-// engineReply is the engine's own bound of a reply (max_new_tokens). It has none for a conversation: releases up to 3.6.1 copy
-// max_all_tokens and never compare it, later ones warn when they pass max_position_embeddings and go on.
+// engineReply is the engine's default limit of a reply (max_new_tokens). The engine does not limit conversations: releases up to
+// 3.6.1 copy max_all_tokens and never compare it, later ones only warn when they pass max_position_embeddings.
 const engineReply = 512
 
 // shippedThreads is the engine's own default.
 const shippedThreads = 4
 
-// precisions are the engine's words, the lowest first.
+// precisions are the engine's names for precisions, the lowest first.
 var precisions = []string{"low", "normal", "high"}
 
 // atLeast raises the precision, and reports whether it was lower.
@@ -179,9 +179,8 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 			c.CachedMmap = new(bool)
 		}
 	}
-	// Both options take the engine off the path that reads stale scales; per-block activations are also the more
-	// exact of the two, but only weights in blocks take that path. A prompt that must stay whole leaves other counts, of
-	// which 1 is always safe.
+	// Both options avoid the engine's path that reads stale scales; per-block activations are also more accurate, but need
+	// weights in blocks. If a prompt must not be split, only a different thread count helps; 1 is always safe.
 	switch {
 	case !unsafeAt[c.Threads]:
 	case blocks:
@@ -202,7 +201,7 @@ func (c runConfig) json(content digest.Digest) ([]byte, error) {
 	return indented(c)
 }
 
-// newSampler carries generation_config.json over and invents nothing: without do_sample the model is meant to be run greedily.
+// newSampler converts generation_config.json without inventing values: without do_sample, decoding is greedy.
 func newSampler(s source.Sampling) sampler {
 	if s.DoSample == nil || !*s.DoSample {
 		return sampler{Type: "greedy"}
@@ -225,30 +224,31 @@ func newSampler(s source.Sampling) sampler {
 	return m
 }
 
-// Conditions are the sentences that manifest and card will carry, as far as they follow from the plan.
+// Conditions returns the sentences for manifest and card, as far as they follow from the plan.
 func (p *Planned) Conditions() []string {
 	return conditions(p, p.runConfig())
 }
 
-// conditions are the sentences that a manifest and a card carry about this package.
+// conditions returns the sentences in manifest and card about this package.
 func conditions(p *Planned, c runConfig) []string {
 	m := p.Plan.Model
 	positions := fmt.Sprintf("positions up to %d", m.Context)
 	if len(p.Source.Decoder.Ropes) > 0 {
 		positions += "; the rotary tables end there"
 	}
-	positions += "; the engine does not stop there: end or shorten conversations before, what it writes beyond is undefined"
+	positions += "; the engine does not stop there: end or shorten conversations before, because further output is undefined"
 	list := slices.Concat([]string{positions}, p.Source.Decoder.Notes, m.Conditions)
 	if c.Reply != 0 {
-		list = append(list, fmt.Sprintf("max_new_tokens %d is set because the engine's own bound of a reply, %d, goes beyond the positions", c.Reply, engineReply))
+		list = append(list, fmt.Sprintf("max_new_tokens %d is set because the engine's default length of a reply, %d, exceeds the positions",
+			c.Reply, engineReply))
 	}
 	if c.measured {
-		list = append(list, "dynamic_option 2 is set because activations in int8 for whole rows were measured to cost more")
+		list = append(list, "dynamic_option 2 is set because quantizing activations by whole rows measured worse")
 	} else if c.DynamicOption == 2 {
-		list = append(list, "dynamic_option 2 is set because the engine may read stale activation scales at the shipped thread count otherwise")
+		list = append(list, "dynamic_option 2 is set because otherwise the engine may read stale activation scales with the thread_num set here")
 	}
 	if c.Chunk != 0 {
-		list = append(list, "chunk 255 is set because the engine may read stale activation scales in longer calls at the shipped thread count")
+		list = append(list, "chunk 255 is set because the engine may read stale activation scales in longer calls with the thread_num set here")
 	}
 	if c.Threads != shippedThreads {
 		list = append(list, fmt.Sprintf(
@@ -262,7 +262,8 @@ func conditions(p *Planned, c runConfig) []string {
 		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files")
 	}
 	if minP := p.Source.Facts.Sampling.MinP; minP != nil && *minP > 0 {
-		list = append(list, "min_p of generation_config.json is left out: the engine takes it as an absolute probability, not relative to the likeliest token")
+		list = append(list, "min_p of generation_config.json is left out: the engine treats it as an absolute probability, "+
+			"not as one relative to the likeliest token")
 	}
 	return append(list, p.backendConditions()...)
 }

@@ -49,7 +49,7 @@ func TestContext(t *testing.T) {
 			t.Errorf("context %d: %s, %v", context, b, err)
 		}
 		want := fmt.Sprintf("positions up to %d; the rotary tables end there; the engine does not stop there: end or shorten conversations before, "+
-			"what it writes beyond is undefined", context)
+			"because further output is undefined", context)
 		if p.Conditions()[0] != want {
 			t.Errorf("context %d: %q", context, p.Conditions())
 		}

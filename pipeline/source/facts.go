@@ -16,7 +16,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
-// Facts say how a model is used: which tokens end its turn, how a chat is written down, how tokens are drawn.
+// Facts describe how to use a model: the tokens that end its turn, the format of a chat, how tokens are drawn.
 type Facts struct {
 	// Stop is the union of all end-of-sequence ids, sorted.
 	Stop []int32
@@ -24,9 +24,9 @@ type Facts struct {
 	Special []int32
 	// Prefix is the ids that the tokenizer puts before a text.
 	Prefix []int32
-	// Templates are the chat templates of the checkpoint by name; ChatTemplate is the chosen one of them, the default
-	// unless the recipe names another, and PackagedTemplate the one that the package carries for it. Simplified reports
-	// whether that is a plain one, as the recipe asks.
+	// Templates are the chat templates of the checkpoint by name. ChatTemplate is the chosen one, the default unless the recipe
+	// names another; PackagedTemplate is the one in the package. Simplified reports whether that is a plain one, which the
+	// recipe must allow.
 	Templates                      map[string]string
 	ChatTemplate, PackagedTemplate string
 	Simplified                     bool
@@ -34,7 +34,7 @@ type Facts struct {
 	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.
 	Sampling Sampling
-	// Warnings list what could not be carried over.
+	// Warnings list settings that the package cannot represent.
 	Warnings []string
 }
 
@@ -48,7 +48,7 @@ type Sampling struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 }
 
-// turnEnds are tokens that end a turn in chat formats although config files sometimes name another token only.
+// turnEnds are tokens that end a turn in chat formats although some config files name only another token.
 var turnEnds = []string{"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}
 
 // ReadFacts reads the tokenizer of the checkpoint in dir and the facts of using it; no weights are needed.
@@ -97,7 +97,7 @@ func readFacts(dir string, t *tokenizer.Tokenizer) (Facts, error) {
 	}
 	f.Sampling, f.BOS, f.EOS = generation.Sampling, string(tok.BOS), string(tok.EOS)
 	if maps.Copy(f.Templates, tok.Template); len(f.Templates) == 0 {
-		// The tokenizer of transformers 5.23 does not read this file, which processors of older multimodal models have.
+		// The tokenizer of transformers 5.23 does not read this file, which processors of older multimodal models wrote.
 		maps.Copy(f.Templates, processor.Template)
 	}
 	if err := f.readTemplates(dir); err != nil {
@@ -132,8 +132,8 @@ func (f *Facts) stopAt(ids ...int32) {
 	f.Stop = slices.Compact(f.Stop)
 }
 
-// TakeTemplate makes text the chosen template, and adds the token that it writes after an answer to the stop tokens. It
-// changes nothing if text is the chosen template already.
+// TakeTemplate makes text the chosen template, and adds the token that it writes after an answer to the stop tokens. It does
+// nothing if text already is the chosen template.
 func (f *Facts) TakeTemplate(text string, t *tokenizer.Tokenizer) {
 	if text == f.ChatTemplate {
 		return

@@ -24,11 +24,11 @@ type Origin struct {
 	// Heads are the beginnings of the shards if Dir need not hold their weights: none of those can be read until the open
 	// checkpoint is given some. Else nil.
 	Heads map[string]safetensors.Head
-	// Elsewhere is where the weights are fetched from; nil if they are in Dir.
+	// Elsewhere is the place that the weights are fetched from; nil if they are in Dir.
 	Elsewhere *hub.Snapshot
 }
 
-// OfSkeleton is the origin of a checkpoint of which the small files and the headers are here.
+// OfSkeleton is the origin of a checkpoint with only its small files and headers on this machine.
 func OfSkeleton(sk *hub.Skeleton) Origin {
 	o := Origin{Dir: sk.Dir, Hub: sk.Source, Repo: sk.Repo, Revision: sk.Revision}
 	for name, h := range sk.Headers {
@@ -50,7 +50,7 @@ func Terms(dir string) (license, name string, err error) {
 	return license, name, nil
 }
 
-// OtherError lists the files of a checkpoint that differ from those that are wanted.
+// OtherError lists the files of a checkpoint that differ from the expected ones.
 type OtherError struct{ Files []string }
 
 func (e *OtherError) Error() string {
@@ -76,8 +76,8 @@ func CheckFiles(files, wanted []hub.File) error {
 	return other(names)
 }
 
-// CheckManifests compares the checkpoint in dir with the sources that manifests record: every file that one names is there,
-// except licences and cards, which nothing is computed from, and no other weights are. Manifests may be nil.
+// CheckManifests compares the checkpoint in dir with the sources that manifests record: it contains every file that a manifest
+// names, except licences and cards, which do not affect results, and no other weights. Manifests may be nil.
 func CheckManifests(ctx context.Context, dir string, manifests ...*manifest.Manifest) error {
 	manifests = slices.DeleteFunc(manifests, func(m *manifest.Manifest) bool { return m == nil || len(m.Source.Files) == 0 })
 	if len(manifests) == 0 {
@@ -86,11 +86,11 @@ func CheckManifests(ctx context.Context, dir string, manifests ...*manifest.Mani
 	s, err := hub.Resolve(ctx, hub.Ref{Path: dir}, hub.Options{})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // opening it says what is missing
+		return nil // opening it reports what is missing
 	case err != nil:
 		return err
 	}
-	// Most others have other sizes, which takes no time to find out.
+	// Most other checkpoints differ in sizes, which are quick to compare.
 	if err := otherThan(manifests, s.Files, func(a hub.File, b manifest.File) bool { return a.Size == b.Size }); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// errNotPlain is the error of a template that does not put the same text around every message.
+// errNotPlain reports a template that does not put the same text around every message.
 var errNotPlain = errors.New("no plain template renders even plain conversations as the source's does")
 
 // simplifyTemplate makes a plain template of the texts that the source's template puts around the messages of each role.
@@ -76,7 +76,7 @@ func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, pr
 	beforeAssistant, ok7 := strings.CutPrefix(between, afterUser)
 	beforeUser, ok8 := strings.CutPrefix(betweenTurns, afterAssistant)
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !ok8 {
-		return "", errors.New("it does not put the same around every turn")
+		return "", errors.New("it does not put the same text around every turn")
 	}
 	begin = strings.TrimPrefix(begin, prefix)
 	content := "message.content"

@@ -1,9 +1,9 @@
 // Package source opens checkpoints: the headers of their shards, the description of the model, its tokenizer, and the
 // [Facts] of using it. [Open] opens all of it at once. [OpenModel] opens what planning needs, and [Source.Complete] reads
-// the rest when it is wanted.
+// the rest when needed.
 //
 // No weights are read, except to compare tensors that config.json ties to each other. A damaged file is a [tensor.ErrCorrupt],
-// and one that is not understood a [tensor.ErrUnsupported]; both errors name the file.
+// and an unsupported one a [tensor.ErrUnsupported]; both errors name the file.
 package source
 
 import (
@@ -39,7 +39,7 @@ type Source struct {
 	Quantized *quantized.Source
 	Model     *arch.Model
 	Decoder   *arch.Decoder // Model.Text
-	// Ties maps the names of tensors to those of tensors that they must equal. Without weights that is still to be compared.
+	// Ties maps the names of tensors to those of tensors that they must equal. Without weights they are not compared yet.
 	Ties map[string]string
 
 	// Tokenizer and Facts are valid after Complete.
@@ -55,7 +55,7 @@ type Source struct {
 func Open(ctx context.Context, o Origin, ignore []string) (*Source, error) {
 	var tok *tokenizer.Tokenizer
 	var wg sync.WaitGroup
-	// Large ones take as long as the headers of all shards. An error is found again by Complete.
+	// A large tokenizer takes as long as the headers of all shards. Complete reports any error again.
 	wg.Go(func() { tok, _ = LoadTokenizer(o.Dir) })
 	s, err := OpenModel(ctx, o, ignore)
 	wg.Wait()
@@ -70,8 +70,8 @@ func Open(ctx context.Context, o Origin, ignore []string) (*Source, error) {
 	return s, nil
 }
 
-// OpenModel opens what the computation needs, without tokenizer and facts. If the weights of the origin are elsewhere,
-// reading one is [safetensors.ErrNoWeights]. The caller closes the source.
+// OpenModel opens what the computation needs, without tokenizer and facts. If the weights of the origin are elsewhere, reading
+// one returns [safetensors.ErrNoWeights]. The caller closes the source.
 func OpenModel(ctx context.Context, o Origin, ignore []string) (*Source, error) {
 	zerolog.Ctx(ctx).Debug().Str("dir", o.Dir).Msg("opening the checkpoint")
 	s := &Source{Origin: o}
@@ -136,7 +136,7 @@ func (s *Source) complete(ctx context.Context) error {
 		}
 	}
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
-		return fmt.Errorf("the tokenizer has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
+		return fmt.Errorf("the tokenizer has ids up to %d, but the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
 	s.Facts, err = readFacts(s.Dir, s.Tokenizer)
 	return err
@@ -158,8 +158,8 @@ func readSmall(dir, name string) ([]byte, error) {
 	return b, err
 }
 
-// ReadOptional reads a small file of a checkpoint or a package; nil if it does not exist. Configurations are read as Python
-// writes them.
+// ReadOptional returns the content of a small file of a checkpoint or a package, nil if it does not exist. Configurations are
+// converted from the JSON that Python writes.
 func ReadOptional(dir, name string) ([]byte, error) {
 	b, err := disk.ReadFile(filepath.Join(dir, name), hub.MaxSize(name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -200,7 +200,7 @@ func equalTensors(src tensor.Source, a, b string) error {
 	}
 }
 
-// Untied is the error of a tensor that differs from the one that it is tied to.
+// Untied returns the error for a tensor that differs from the one that it is tied to.
 func Untied(a, of string) error {
 	return fmt.Errorf("%s: config.json ties it to %s, but their bytes differ: %w", a, of, tensor.ErrCorrupt)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// DefaultTemplate is the name of the template that is used where none is asked for.
+// DefaultTemplate is the name of the template that is used unless the recipe names another.
 const DefaultTemplate = "default"
 
-// PackTemplate decides which template the package carries, PackagedTemplate, so that the engine makes of it what
-// transformers makes of ChatTemplate: that one itself, or else a rewritten one, or else, with simplify, a plain one. Which
-// it is is proven by rendering conversations both ways. Prefix is the text of the ids before every prompt. Where none is
-// right the error, a tensor.ErrUnsupported, names what the engine lacks.
+// PackTemplate chooses PackagedTemplate, the template of the package, such that the engine renders it as transformers renders
+// ChatTemplate: that template itself, else a rewritten one, else, with simplify, a plain one. Conversations rendered both ways
+// prove the choice. Prefix is the text of the ids before every prompt. If no template works, the error is a
+// tensor.ErrUnsupported that names what the engine lacks.
 func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) error {
 	f.PackagedTemplate = f.ChatTemplate
 	if f.ChatTemplate == "" {
@@ -76,7 +76,7 @@ func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) 
 	for _, e := range left {
 		why = append(why, e.Error())
 	}
-	// There may be many; a few fit into a line.
+	// There may be many; the message names a few.
 	reason := strings.Join(why[:min(len(why), 3)], "; ")
 	if reason == "" {
 		reason = closest.Different[0].String()
@@ -92,9 +92,9 @@ func (f *Facts) compareTemplate(ctx context.Context, packaged, prefix string) (*
 	}, conversations.All())
 }
 
-// withoutFirst lets a lowered template write bos, except for the one at the start of the text, which the prefix ids are.
+// withoutFirst returns a lowered template that writes bos except at the start of the text, where the prefix ids are.
 func withoutFirst(lowered, bos string) string {
-	const mark = "\x01" // of a text's start; no text has it
+	const mark = "\x01" // the start of a text; no text contains it
 	q := syntax.Quote
 	return "{% set bos_token = " + q(bos) + " %}\n{% macro _text() %}\n" + lowered + "{% endmacro %}\n" +
 		"{{ namespace(v=" + q(mark) + " ~ _text()).v.replace(" + q(mark+bos) + ", '').replace(" + q(mark) + ", '') }}"

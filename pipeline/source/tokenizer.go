@@ -19,7 +19,7 @@ type vocabularyFile struct {
 	define func(dir string, c *repository.Config, b []byte) (*repository.Definition, error)
 }
 
-// vocabularyFiles are those files; the first that a checkpoint has wins.
+// vocabularyFiles are the known vocabulary files; the first one in a checkpoint is used.
 var vocabularyFiles = []vocabularyFile{
 	{"tokenizer.json", nil},
 	{"tokenizer.model", defineModelFile},
@@ -38,8 +38,8 @@ var vocabularyFiles = []vocabularyFile{
 	}},
 }
 
-// defineModelFile reads a tokenizer.model, which is of SentencePiece or in some repositories of tiktoken. Only the former begins
-// with a line feed: it is the key of its first field.
+// defineModelFile reads a tokenizer.model, which is of SentencePiece or, in some repositories, of tiktoken. Only the former
+// begins with a line feed, the key of its first field.
 func defineModelFile(_ string, c *repository.Config, b []byte) (*repository.Definition, error) {
 	if len(b) > 0 && b[0] != '\n' {
 		return c.Tiktoken(b)
@@ -64,12 +64,12 @@ func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
 	return fromVocabulary(dir, (*repository.Config).JSON, (*repository.Definition).Tokenizer)
 }
 
-// TokenizerJSON spells the tokenizer that LoadTokenizer reads as one tokenizer.json, for other programs.
+// TokenizerJSON returns the tokenizer that LoadTokenizer reads as one tokenizer.json, for other programs.
 func TokenizerJSON(dir string) ([]byte, error) {
 	return fromVocabulary(dir, (*repository.Config).Complete, func(d *repository.Definition) ([]byte, error) { return d.JSON(), nil })
 }
 
-// fromVocabulary makes something of the vocabulary of the checkpoint in dir, by the first function if it is a tokenizer.json.
+// fromVocabulary converts the vocabulary of the checkpoint in dir, by the first function if it is a tokenizer.json.
 func fromVocabulary[T any](dir string, fromJSON func(*repository.Config, []byte) (T, error), from func(*repository.Definition) (T, error)) (T, error) {
 	var none T
 	for _, f := range vocabularyFiles {
@@ -98,7 +98,7 @@ func fromVocabulary[T any](dir string, fromJSON func(*repository.Config, []byte)
 		}
 		return v, nil
 	}
-	return none, fmt.Errorf("%s has no tokenizer.json, and no other vocabulary that is known: %w", dir, tensor.ErrUnsupported)
+	return none, fmt.Errorf("%s has neither tokenizer.json nor another known vocabulary: %w", dir, tensor.ErrUnsupported)
 }
 
 // readTokenizerConfig reads the files next to the vocabulary.
@@ -157,15 +157,15 @@ func isBinary(b []byte) bool {
 	return bytes.IndexByte(head, 0) >= 0 || !utf8.Valid(head)
 }
 
-// MTOK writes the tokenizer of a package; the oldest engine that must read it is of release, such as "3.5".
+// MTOK writes the tokenizer of a package; release is the oldest engine that must read it, such as "3.5".
 func (f *Facts) MTOK(t *tokenizer.Tokenizer, release string) (file []byte, losses []string, err error) {
 	return t.MTOK(tokenizer.MTOKOptions{
 		Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS, Release: release,
 	})
 }
 
-// PackagedTokenizer is the tokenizer.mtok that a package of t would hold, with the facts in the files of dir, all of which
-// are optional. It carries the source's chat template, not the one that the rewrite stage chooses; ids do not depend on it.
+// PackagedTokenizer is the tokenizer.mtok for a package of t, with the facts in the files of dir, all of which are optional.
+// It contains the source's chat template, not the one that the rewrite stage chooses; ids do not depend on it.
 func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
 	f, err := readFacts(dir, t)
 	if err != nil {

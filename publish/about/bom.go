@@ -119,7 +119,7 @@ func bomSource(s manifest.Source) *bomPedigree {
 	for _, f := range s.Files {
 		a.Components = append(a.Components, bomFile("source", f))
 	}
-	return &bomPedigree{Ancestors: []bomComponent{a}, Notes: "Converted and quantized from the ancestor; provenance says how."}
+	return &bomPedigree{Ancestors: []bomComponent{a}, Notes: "Converted and quantized from the ancestor; the provenance describes how."}
 }
 
 // bomReferences returns references to files of the package that explain it.

@@ -164,9 +164,9 @@ func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
 		case len(t.Unsafe) == 0:
 			fmt.Fprintf(b, "safe with %s", counts(t.Safe))
 		case len(t.Safe) == 0:
-			fmt.Fprintf(b, "not with %s", counts(t.Unsafe))
+			fmt.Fprintf(b, "unsafe with %s", counts(t.Unsafe))
 		default:
-			fmt.Fprintf(b, "safe with %s, not with %s", counts(t.Safe), counts(t.Unsafe))
+			fmt.Fprintf(b, "safe with %s, unsafe with %s", counts(t.Safe), counts(t.Unsafe))
 		}
 		b.WriteString(".\n")
 	}
