@@ -16,7 +16,7 @@ const configKey = "quantization_config"
 // settings is the content of quantization_config.
 type settings struct {
 	method string
-	// schemes are those that a matrix may have; the shapes of its tensors say which it is.
+	// schemes are the possible ones of a matrix; the shapes of its tensors determine which one it has.
 	schemes []scheme
 	// anyScheme is set if single modules may differ from the scheme.
 	anyScheme bool
@@ -60,7 +60,7 @@ func (s *settings) excludes(module string) string {
 
 // readConfig returns nil settings if config.json has no quantization_config, and the config without it.
 func readConfig(config []byte) (*settings, []byte, error) {
-	if _, err := arch.ParseConfig(config); err != nil { // no key twice, nothing after the end
+	if _, err := arch.ParseConfig(config); err != nil { // rejects duplicate keys, and text after the end
 		return nil, nil, err
 	}
 	var top map[string]json.RawMessage
@@ -94,7 +94,7 @@ func readConfig(config []byte) (*settings, []byte, error) {
 		if len(errs) == 0 {
 			f.refuse("quant_method", "%q is not supported, only gptq, awq, compressed-tensors, fp8 and mxfp4", s.method)
 		}
-		return nil, nil, errs[0] // the keys of an unknown method cannot be judged
+		return nil, nil, errs[0] // the keys of an unknown method are not checked
 	}
 	if err := f.finish(); err != nil {
 		return nil, nil, err
@@ -102,7 +102,7 @@ func readConfig(config []byte) (*settings, []byte, error) {
 	return s, rest, nil
 }
 
-// producers lists keys of programs that write GPTQ and AWQ about how codes were chosen and are to be executed.
+// producers lists keys with which programs that write GPTQ and AWQ describe how codes were chosen and how to run them.
 var producers = []string{
 	"act_group_aware", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs", "damp_auto_increment", "damp_percent",
 	"dataset", "desc_act", "disable_exllama", "do_fuse", "exllama_config", "failsafe", "fallback", "foem", "fuse_max_seq_len", "gptaq",
@@ -111,7 +111,7 @@ var producers = []string{
 	"static_groups", "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama",
 }
 
-// common reads what GPTQ and AWQ share.
+// common reads the keys that GPTQ and AWQ share.
 func (s *settings) common(f *fields, bits ...int) *scheme {
 	f.inert(producers...)
 	f.absent("adapter", "rotation", "is_marlin_format")
@@ -146,7 +146,7 @@ func (s *settings) readGPTQ(f *fields) {
 			f.wrong("format", "%q contradicts checkpoint_format %q", b, a)
 		}
 	}
-	// Rules for single modules change bits and groups, which the shapes tell, and symmetry, which the zero points tell.
+	// Rules for single modules change bits and groups, which the shapes show, and symmetry, which the zero points show.
 	f.used["dynamic"] = true
 	if v := string(f.raw["dynamic"]); v != "" && v != "null" && v != "{}" && v != "false" {
 		s.anyScheme = true
@@ -181,9 +181,9 @@ func (s *settings) readNotConverted(f *fields) {
 }
 
 func (s *settings) readFP8(f *fields) {
-	// Activations are not quantized here; the rounding of the scales shows in their numbers.
+	// Activations are not quantized here; the scales are already rounded.
 	f.inert("act_per_tensor", "activation_scheme", "scale_fmt")
-	// The second is PyTorch's name of the same format, which MiniMax-M2 has.
+	// The second is PyTorch's name of the same format; MiniMax-M2 uses it.
 	if v, ok := f.text("fmt"); ok && v != "e4m3" && v != "float8_e4m3fn" {
 		f.refuse("fmt", "%q is not supported, only e4m3", v)
 	}
@@ -221,7 +221,7 @@ func (s *settings) readCompressed(f *fields) {
 	}
 	for _, name := range groups.keys() {
 		if g := groups.object(name); g != nil {
-			g.inert("targets") // which modules have the scheme shows in their shapes
+			g.inert("targets") // the shapes of modules show which have the scheme
 			g.absent("input_activations", "output_activations")
 			g.packed("format", false)
 			if w := g.object("weights"); w != nil {

@@ -85,7 +85,7 @@ func (s *Source) all(t *testing.T, name string) (quant.Blocks, quant.Spec) {
 	return b, spec
 }
 
-// TestTiles: a matrix of more than one tile comes out as it went in, whoever reads it in whatever pieces.
+// TestTiles: a matrix of more than one tile reads the same in pieces of any size.
 func TestTiles(t *testing.T) {
 	const rows, cols = 1096, 512 // two tiles and a bit
 	w := weights(rows, cols)

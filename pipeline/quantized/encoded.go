@@ -11,8 +11,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Specs is [Source.Spec] of all packed matrices, by name, with scales of type scale or, where that is F16 and does not
-// hold them exactly, F32. The error names every matrix that cannot be stored without a change.
+// Specs returns [Source.Spec] of all packed matrices, by name, with scales of type scale, or of F32 if scale is F16 and does
+// not represent them exactly. The error names every matrix that cannot be stored unchanged.
 func (s *Source) Specs(scale tensor.DType) (map[string]quant.Spec, error) {
 	specs := make(map[string]quant.Spec, len(s.names))
 	var errs []error
@@ -33,9 +33,9 @@ func (s *Source) Specs(scale tensor.DType) (map[string]quant.Spec, error) {
 	return specs, nil
 }
 
-// Encoded returns a function that opens the bytes of a matrix as a package has them, codes and after them scales, for
-// matrices of specs, which [Source.Specs] gave. For others it returns nil. The readers are safe for concurrent use; they
-// compute what is read, so that nothing is kept.
+// Encoded returns a function that opens the bytes of a matrix as they are in a package, codes followed by scales, for the
+// matrices of specs, a result of [Source.Specs]. For other matrices it returns nil. The readers are safe for concurrent use;
+// they compute bytes when they are read, and cache nothing.
 func (s *Source) Encoded(specs map[string]quant.Spec) func(name string) io.ReaderAt {
 	specs = maps.Clone(specs)
 	return func(name string) io.ReaderAt {

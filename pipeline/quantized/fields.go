@@ -11,8 +11,7 @@ import (
 )
 
 // fields is a JSON object of quantization_config that is read key by key. It remembers which keys were read, so that
-// finish can reject the rest, and collects errors; an accessor that finds something wrong returns a zero value.
-// Null counts as missing.
+// finish can reject the rest, and collects errors; after an error an accessor returns a zero value. Null counts as missing.
 type fields struct {
 	path string
 	raw  map[string]json.RawMessage
@@ -32,7 +31,7 @@ func newFields(path string, b []byte, errs *[]error) *fields {
 // keys are those of the object, sorted.
 func (f *fields) keys() []string { return slices.Sorted(maps.Keys(f.raw)) }
 
-// take decodes the value of a key; false if it is missing or wrong.
+// take decodes the value of a key; it returns false if the key is missing or the value invalid.
 func (f *fields) take(key string, v any, kind string) bool {
 	f.used[key] = true
 	b, ok := f.raw[key]
@@ -77,14 +76,14 @@ func (f *fields) object(key string) *fields {
 	return kid
 }
 
-// inert accepts keys that do not change what the stored numbers mean.
+// inert accepts keys that do not affect the meaning of the stored numbers.
 func (f *fields) inert(keys ...string) {
 	for _, k := range keys {
 		f.used[k] = true
 	}
 }
 
-// absent refuses keys with a value other than null, false, "", [] or {}.
+// absent rejects keys with a value other than null, false, "", [] or {}.
 func (f *fields) absent(keys ...string) {
 	for _, k := range keys {
 		f.used[k] = true
@@ -96,12 +95,12 @@ func (f *fields) absent(keys ...string) {
 	}
 }
 
-// wrong records a value that makes no sense.
+// wrong records an invalid value.
 func (f *fields) wrong(key, format string, args ...any) {
 	f.add(tensor.ErrCorrupt, key, format, args...)
 }
 
-// refuse records a value that is not supported.
+// refuse records an unsupported value.
 func (f *fields) refuse(key, format string, args ...any) {
 	f.add(tensor.ErrUnsupported, key, format, args...)
 }
@@ -127,7 +126,7 @@ func (f *fields) rest() {
 	}
 }
 
-// clip writes a value for a message, shortened.
+// clip shortens a value for a message.
 func clip(b []byte) string {
 	if len(b) > 80 {
 		return fmt.Sprintf("%.77q...", b)

@@ -49,7 +49,7 @@ const maxSide = math.MaxInt32 / 64
 func (p *parts) open(part string, rank int, types ...tensor.DType) (*io.SectionReader, tensor.Info, error) {
 	found := p.tensors[p.module+"."+part]
 	if found == nil {
-		return nil, tensor.Info{}, fmt.Errorf("there is no %s: %w", part, tensor.ErrCorrupt)
+		return nil, tensor.Info{}, fmt.Errorf("%s is missing: %w", part, tensor.ErrCorrupt)
 	}
 	info := *found
 	if !slices.Contains(types, info.DType) {
@@ -79,8 +79,8 @@ func (p *parts) open(part string, rank int, types ...tensor.DType) (*io.SectionR
 // scaleTypes are those that scales may have.
 var scaleTypes = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32}
 
-// openColumns reads what GPTQ and AWQ have in common: codes as [cols, rows], terms as [groups, rows]. l has the bits and
-// the number of columns.
+// openColumns reads the tensors that GPTQ and AWQ have in common: codes as [cols, rows], terms as [groups, rows]. l has the bits
+// and the number of columns.
 func openColumns(p *parts, l *linear, set *settings, o order) error {
 	l.transposed, l.zeroAdd = true, set.zeroAdd
 	var err error
@@ -92,13 +92,13 @@ func openColumns(p *parts, l *linear, set *settings, o order) error {
 		return err
 	}
 	if l.rows%8 != 0 || zr != l.groups || zc != o.need(l.rows, l.bits) {
-		return fmt.Errorf("qzeros [%d %d] do not go with %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups, l.bits, tensor.ErrCorrupt)
+		return fmt.Errorf("qzeros [%d %d] do not match %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups, l.bits, tensor.ErrCorrupt)
 	}
 	l.zeros = &words{data: zeros, rows: zr, cols: zc, bits: l.bits, axis: across, order: o}
 	return l.finish(set)
 }
 
-// gptqBits are the widths of codes that GPTQ has.
+// gptqBits are the widths of GPTQ's codes.
 var gptqBits = []int{2, 3, 4, 8}
 
 func openGPTQ(p *parts, set *settings) (*linear, error) {
@@ -114,7 +114,7 @@ func openGPTQ(p *parts, set *settings) (*linear, error) {
 			return nil, err
 		}
 		if l.bits = zc * 32 / wc; !slices.Contains(gptqBits, l.bits) {
-			return nil, fmt.Errorf("qzeros has %d words for %d rows, which calls for codes of %d bits, not of %v: %w", zc, wc, l.bits, gptqBits, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("qzeros has %d words for %d rows, which implies codes of %d bits, not of %v: %w", zc, wc, l.bits, gptqBits, tensor.ErrCorrupt)
 		}
 	}
 	if wr*32%l.bits != 0 {
@@ -168,7 +168,7 @@ func openCompressed(p *parts, set *settings) (*linear, error) {
 	if sr != l.rows {
 		return nil, fmt.Errorf("weight_scale has %d rows, not %d: %w", sr, l.rows, tensor.ErrCorrupt)
 	}
-	// The schemes of the config name modules by patterns; the shapes say the same without them.
+	// The schemes of the config select modules by patterns; the shapes determine the same without them.
 	for _, c := range set.schemes {
 		for _, o := range []order{dense, padded} {
 			if o.need(l.cols, c.bits) != wc || c.groups(l.cols) != l.groups || c.symmetric == p.has("weight_zero_point") {
@@ -182,7 +182,7 @@ func openCompressed(p *parts, set *settings) (*linear, error) {
 					return nil, err
 				}
 				if zr != o.need(l.rows, c.bits) || zc != l.groups {
-					return nil, fmt.Errorf("weight_zero_point [%d %d] does not go with %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups,
+					return nil, fmt.Errorf("weight_zero_point [%d %d] does not match %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups,
 						c.bits, tensor.ErrCorrupt)
 				}
 				l.zeros = &words{data: zeros, rows: zr, cols: zc, bits: c.bits, axis: down, order: o}
@@ -193,11 +193,11 @@ func openCompressed(p *parts, set *settings) (*linear, error) {
 			return l, l.index(p, "weight_g_idx")
 		}
 	}
-	return nil, fmt.Errorf("[%d %d] weights in %d words a row with %d groups, zero points: %t: no group of config_groups is like that: %w",
+	return nil, fmt.Errorf("[%d %d] weights in %d words a row with %d groups, zero points: %t: no group of config_groups matches: %w",
 		l.rows, l.cols, wc, l.groups, p.has("weight_zero_point"), tensor.ErrCorrupt)
 }
 
-// finish takes the group size of the only scheme, or, where modules may differ, that which the shapes call for.
+// finish takes the group size of the only scheme or, if modules may differ, the one that the shapes imply.
 func (l *linear) finish(set *settings) error {
 	c := set.schemes[0]
 	l.group, l.symmetric = c.size(l.cols), c.symmetric && !set.anyScheme
@@ -221,7 +221,7 @@ func (l *linear) describe() error {
 	return err
 }
 
-// index reads the group of every column, where a tensor gives it, and keeps it if it differs from column/group.
+// index reads the group of every column if there is a tensor of them, and keeps it if it differs from column/group.
 func (l *linear) index(p *parts, part string) error {
 	if !p.has(part) {
 		return nil

@@ -25,7 +25,7 @@ type linear struct {
 	transposed bool
 	codes      words
 	zeros      *words // nil: all are 2^(bits-1)
-	zeroAdd    int    // what makes a stored zero point the true one
+	zeroAdd    int    // is added to a stored zero point
 	symmetric  bool   // the config promises zero points of 2^(bits-1)
 	scales     io.ReaderAt
 	scaleType  tensor.DType
@@ -92,11 +92,11 @@ func (l *linear) readTerms(lo, hi int) (*points, error) {
 	for i, v := range stored {
 		zp := int(v) + l.zeroAdd
 		if zp >= 2*mid {
-			return nil, fmt.Errorf("row %d: zero point of group %d is stored as %d, which stands for -1 or %d: "+
-				"programs that read gptq differ, gptq_v2 has no such numbers: %w", lo+i/l.groups, i%l.groups, v, zp, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("row %d: zero point of group %d is stored as %d, which some readers of gptq take for -1 and others "+
+				"for %d; gptq_v2 is unambiguous: %w", lo+i/l.groups, i%l.groups, v, zp, tensor.ErrCorrupt)
 		}
 		if l.symmetric && zp != mid {
-			return nil, fmt.Errorf("row %d: zero point of group %d is %d, but the config says symmetric, which is %d: %w",
+			return nil, fmt.Errorf("row %d: zero point of group %d is %d, but symmetric codes, which the config announces, have %d: %w",
 				lo+i/l.groups, i%l.groups, zp, mid, tensor.ErrCorrupt)
 		}
 		t.shift[i] = int16(mid - zp)
@@ -107,13 +107,13 @@ func (l *linear) readTerms(lo, hi int) (*points, error) {
 // pieceTerms is the number of scales that are read at a time.
 const pieceTerms = 1 << 16
 
-// storage decides once how the matrix can be stored.
+// storage determines once how the matrix can be stored.
 func (l *linear) storage() (quant.Spec, error) {
 	l.once.Do(func() { l.spec, l.err = l.decide() })
 	return l.spec, l.err
 }
 
-// requantize ends the refusals of what cannot be carried over.
+// requantize ends the errors for matrices that cannot be stored unchanged.
 const requantize = "its weights have to be quantized again, best from the float checkpoint"
 
 func (l *linear) decide() (quant.Spec, error) {
@@ -153,7 +153,7 @@ func (l *linear) decide() (quant.Spec, error) {
 	return s, nil
 }
 
-// block is the longest block that divides both groups and rows, or 0.
+// block returns the longest block that divides both groups and rows, or 0.
 func block(group, cols int) int {
 	for _, b := range []int{128, 64, 32} {
 		if group%b == 0 && cols%b == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// narrow is a matrix of floats of 8 or 4 bits with a scale for every block of them: element = value(code) * scale. It has
-// no form that a package could take over.
+// narrow is a matrix of floats of 8 or 4 bits with a scale for every block of them: element = value(code) * scale. No storage
+// form of packages represents it exactly.
 type narrow struct {
 	info       tensor.Info // of the float view
 	rows, cols int
@@ -89,7 +89,7 @@ func nibbleFloats(dst []byte, codes []byte, scale float32) {
 	}
 }
 
-// byteFloats writes e4m3 codes times a scale. It gives the place of the first that is not a number, or -1.
+// byteFloats writes e4m3 codes times a scale. It returns the index of the first that is not a number, or -1.
 func byteFloats(dst []byte, codes []byte, scale float32) int {
 	for i, c := range codes {
 		v := e4m3[c]
@@ -101,7 +101,7 @@ func byteFloats(dst []byte, codes []byte, scale float32) int {
 	return -1
 }
 
-// readScales gives scales lo to hi-1.
+// readScales returns scales lo to hi-1.
 func (m *narrow) readScales(lo, hi int) ([]float32, error) {
 	size := int(m.scaleType.Size())
 	raw, s := make([]byte, (hi-lo)*size), make([]float32, hi-lo)
@@ -128,8 +128,8 @@ func (m *narrow) readScales(lo, hi int) ([]float32, error) {
 	return s, nil
 }
 
-// narrowForm finds the narrow matrices of a checkpoint: view gives, for a tensor of codes, what the float view is called, and
-// scales what its scales are; of gives the view that a tensor of this name would be a part of, if it is one.
+// narrowForm finds the narrow matrices of a checkpoint: for a tensor of codes, view returns the name of the float view and
+// scales that of its scales; of returns the view that a tensor of this name would be a part of, if it is one.
 type narrowForm struct {
 	view   func(codes *tensor.Info) (name string, ok bool)
 	scales func(codes string) string
@@ -145,7 +145,7 @@ var narrowForms = map[string]narrowForm{
 		open:   openFP8,
 	},
 	"mxfp4": {
-		// The view is the transpose of what the module has as a parameter, hence its name.
+		// The view is the transpose of the module's parameter, hence its name.
 		view: func(t *tensor.Info) (string, bool) {
 			base, ok := strings.CutSuffix(t.Name, "_blocks")
 			return base + Transposed, ok
@@ -218,7 +218,7 @@ func (s *Source) findNarrow() error {
 		if !ok {
 			continue
 		}
-		j := i + 1 // mostly they come next
+		j := i + 1 // usually they come next
 		if j == len(all) || form.of(all[j].Name) != name {
 			scale := form.scales(t.Name)
 			j, ok = slices.BinarySearchFunc(all, scale, func(t tensor.Info, name string) int { return strings.Compare(t.Name, name) })
@@ -238,9 +238,9 @@ func (s *Source) findNarrow() error {
 		views = append(views, m.info)
 	}
 	if len(s.narrow) == 0 {
-		return fmt.Errorf("config.json: quantization_config says %s, but there are no such tensors: %w", s.method, tensor.ErrCorrupt)
+		return fmt.Errorf("config.json: quantization_config names %s, but there are no such tensors: %w", s.method, tensor.ErrCorrupt)
 	}
-	// Where views are called like their codes, the list stays sorted.
+	// If views have the names of their codes, the list stays sorted.
 	s.infos = make([]tensor.Info, 0, len(all)-len(views))
 	for i := range all {
 		switch t := &all[i]; {

@@ -163,10 +163,10 @@ func TestDamage(t *testing.T) {
 		want   string
 		late   bool // seen when scales and zero points are read
 	}{
-		{"no qzeros", gptq, drop("qzeros"), nil, tensor.ErrCorrupt, "there is no qzeros", false},
-		{"no qweight", gptq, drop("qweight"), nil, tensor.ErrCorrupt, "there is no m.qweight", false},
-		{"no scales", awq, drop("scales"), nil, tensor.ErrCorrupt, "there is no scales", false},
-		{"no shape", ct, drop("weight_shape"), nil, tensor.ErrCorrupt, "there is no weight_shape", false},
+		{"no qzeros", gptq, drop("qzeros"), nil, tensor.ErrCorrupt, "qzeros is missing", false},
+		{"no qweight", gptq, drop("qweight"), nil, tensor.ErrCorrupt, "m.qweight, to which it belongs, is missing", false},
+		{"no scales", awq, drop("scales"), nil, tensor.ErrCorrupt, "scales is missing", false},
+		{"no shape", ct, drop("weight_shape"), nil, tensor.ErrCorrupt, "weight_shape is missing", false},
 		{"g_idx may be absent", gptq, drop("g_idx"), nil, nil, "", false},
 		{"nothing packed", gptq, func(memory) memory { return nil }, nil, tensor.ErrCorrupt, "no tensor is named .qweight", false},
 		{"both", gptq, func(m memory) memory {
@@ -200,12 +200,12 @@ func TestDamage(t *testing.T) {
 		}, nil, tensor.ErrCorrupt, "g_idx has 32 numbers, not 64", false},
 		{"zero point of v1", gptq, put("qzeros", 0, 0xf), nil, tensor.ErrCorrupt, "zero point of group 0 is stored as 15", true},
 		{"symmetric by the config only", gptqSym, put("qzeros", 0, 0x77777778), nil, tensor.ErrCorrupt,
-			"zero point of group 0 is 9, but the config says symmetric", true},
+			"zero point of group 0 is 9, but symmetric codes", true},
 		{"NaN", gptq, put("scales", 0, 0x7e007e00), nil, tensor.ErrCorrupt, "row 0: scale of group 0 is NaN", true},
 		{"infinity", ct, put("weight_scale", 0, 0x7f80), nil, tensor.ErrCorrupt, "scale of group 0 is +Inf", true},
 		{"overflow", ct, put("weight_scale", 0, 0x7f7f), nil, tensor.ErrCorrupt, "scale of group 0 is 3.38", true},
 		{"weight_shape", ct, put("weight_shape", 0, 31), nil, tensor.ErrCorrupt, "weight_shape is [31 64], weight_packed has 32 rows", false},
-		{"columns of weight_shape", ct, put("weight_shape", 2, 128), nil, tensor.ErrCorrupt, "no group of config_groups is like that", false},
+		{"columns of weight_shape", ct, put("weight_shape", 2, 128), nil, tensor.ErrCorrupt, "no group of config_groups matches", false},
 		{"no zero points", ct, drop("weight_zero_point"), nil, tensor.ErrCorrupt, "zero points: false: no group", false},
 		{"zero points of symmetric", ctSym, nil, func(s string) string { return strings.Replace(s, `"symmetric":true`, `"symmetric":false`, 1) },
 			tensor.ErrCorrupt, "no group of config_groups", false},

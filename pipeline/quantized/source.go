@@ -1,14 +1,14 @@
-// Package quantized reads checkpoints whose weights are codes already: GPTQ (both generations of zero points), AWQ
+// Package quantized reads checkpoints that are already quantized: GPTQ (both generations of zero points), AWQ
 // (the gemm form) and compressed-tensors (pack-quantized), fp8 (e4m3 with a scale for every block of both dimensions, as
-// DeepSeek-V3 has it) and mxfp4 (stacked experts, as gpt-oss has them).
+// in DeepSeek-V3) and mxfp4 (stacked experts, as in gpt-oss).
 //
-// [Open] wraps the checkpoint. The [Source] that it returns shows every packed matrix as an ordinary F32 tensor
-// "<module>.weight" of shape [rows, cols] that is computed when it is read, so that whoever reads float checkpoints
-// reads these too. [Source.Spec] and [Source.Blocks] give the same matrix as it is stored, for packages that carry
-// codes and scales over without rounding again.
+// [Open] wraps the checkpoint. The [Source] that it returns presents every packed matrix as an ordinary F32 tensor
+// "<module>.weight" of shape [rows, cols] that is computed when it is read, so code that reads float checkpoints reads these
+// too. [Source.Spec] and [Source.Blocks] return the same matrix as it is stored, for packages that keep codes and scales
+// without rounding them again.
 //
-// All three formats mean w = scale*(u - zp), with a code u and a zero point zp from 0 to 2^bits-1 and one (scale, zp)
-// for a group of consecutive columns of a row. They differ in where the numbers lie; N are rows, K columns, G groups:
+// All three formats store w = scale*(u - zp), with a code u and a zero point zp from 0 to 2^bits-1 and one (scale, zp)
+// for a group of consecutive columns of a row. They differ in the layout; N are rows, K columns, G groups:
 //
 //	gptq                qweight I32 [K*bits/32, N]   codes of a column of words are one stream along K, low bits first
 //	                    qzeros  I32 [G, N*bits/32]   one stream along N; gptq stores zp-1, gptq_v2 stores zp
@@ -22,7 +22,7 @@
 //	                    weight_zero_point I32 [ceil(N*bits/32), G]  the same along N; absent if symmetric
 //	                    weight_scale          [N, G]
 //	                    weight_shape      I64 [2]                   N, K
-//	                    weight_g_idx      I32 [K]                   optional; -1 throughout says nothing
+//	                    weight_g_idx      I32 [K]                   optional; ignored if all are -1
 //
 // The two of floats:
 //
@@ -30,7 +30,7 @@
 //	mxfp4  *_blocks U8 [E, N, K/32, 16]  two elements (e2m1) in a byte, the earlier one in the low half
 //	       *_scales U8 [E, N, K/32]      w = element * 2^(scale-127); shown as "*.transposed" [E, N, K]
 //
-// Scales are F16, BF16 or F32. Sizes come from the shapes; what quantization_config says must agree with them.
+// Scales are F16, BF16 or F32. Sizes come from the shapes; quantization_config must agree with them.
 package quantized
 
 import (
@@ -93,7 +93,7 @@ func (s *Source) find(set *settings) error {
 			continue
 		}
 		if _, ok := tensors[module+"."+form.parts[0]]; !ok {
-			return fmt.Errorf("%s: there is no %s.%s that it belongs to: %w", t.Name, module, form.parts[0], tensor.ErrCorrupt)
+			return fmt.Errorf("%s: %s.%s, to which it belongs, is missing: %w", t.Name, module, form.parts[0], tensor.ErrCorrupt)
 		}
 		s.hidden[t.Name] = true
 		if part != form.parts[0] {
@@ -116,7 +116,7 @@ func (s *Source) find(set *settings) error {
 		s.infos = append(s.infos, l.info)
 	}
 	if len(s.linears) == 0 {
-		return fmt.Errorf("config.json: quantization_config says %s, but no tensor is named .%s: %w", set.method, form.parts[0], tensor.ErrCorrupt)
+		return fmt.Errorf("config.json: quantization_config names %s, but no tensor is named .%s: %w", set.method, form.parts[0], tensor.ErrCorrupt)
 	}
 	slices.Sort(s.names)
 	return nil
@@ -131,15 +131,14 @@ func cutPart(name string, parts []string) (module, part string, ok bool) {
 	return name[:i], name[i+1:], true
 }
 
-// Method is the quant_method of the config: "gptq", "awq", "compressed-tensors", "fp8" or "mxfp4".
+// Method returns the quant_method of the config: "gptq", "awq", "compressed-tensors", "fp8" or "mxfp4".
 func (s *Source) Method() string { return s.method }
 
-// Config is config.json without its quantization_config: that of the model which the float view shows. It must not be
-// changed.
+// Config returns config.json without its quantization_config, which describes the float view. It must not be changed.
 func (s *Source) Config() []byte { return s.config }
 
-// Names lists the matrices that are packed codes, sorted: none of fp8 and mxfp4, which only have a float view. It must
-// not be changed.
+// Names lists the matrices that are packed codes, sorted; matrices of fp8 and mxfp4, which only have a float view, are not
+// included. The list must not be changed.
 func (s *Source) Names() []string { return s.names }
 
 // Tensors implements tensor.Source: packed matrices as F32 tensors, everything else as it is. The list must not be
@@ -147,8 +146,8 @@ func (s *Source) Names() []string { return s.names }
 func (s *Source) Tensors() []tensor.Info { return slices.Clip(s.infos) }
 
 // Open implements tensor.Source. A packed matrix is the float32 product scale*(u - zp) for every code, the same bits
-// on every machine; a scale or zero point that makes no sense is tensor.ErrCorrupt when it is read. Packed tensors
-// cannot be opened by their own names.
+// on every machine; an invalid scale or zero point is a tensor.ErrCorrupt when it is read. Packed tensors cannot be opened by
+// their own names.
 func (s *Source) Open(name string) (*io.SectionReader, error) {
 	if l := s.linears[name]; l != nil {
 		return io.NewSectionReader(&view{info: l.info, rows: l.rows, cols: l.cols, floats: l.floats}, 0, l.info.Size), nil
@@ -157,18 +156,18 @@ func (s *Source) Open(name string) (*io.SectionReader, error) {
 		return s.openNarrow(name, p)
 	}
 	if s.hidden[name] || s.hides(name) {
-		return nil, fmt.Errorf("tensor %s: shown as a part of a float matrix only: %w", name, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("tensor %s: only readable as part of a float matrix: %w", name, tensor.ErrUnsupported)
 	}
 	return s.base.Open(name)
 }
 
-// Spec is how a matrix can be stored without a change of any weight; false if name is not packed. The first call reads
-// the scales and zero points of the matrix, once.
+// Spec returns the form in which a matrix can be stored without changing a weight; false if name is not packed. The first call
+// reads the scales and zero points of the matrix.
 //
 // Codes stay as they are. A matrix whose zero points all are 2^(bits-1) is symmetric. Scales are F16 if F16 holds every
 // scale and zero term exactly, else F32; a caller may always widen them to F32. Groups become blocks of 128, 64 or 32
-// columns, the longest that divides them, or a whole row. Matrices without such a form are tensor.ErrUnsupported: columns in
-// the order of their activations, short groups, zero terms that F32 does not hold.
+// columns, the longest that divides them, or a whole row. Other matrices are a tensor.ErrUnsupported: columns in the order of
+// their activations, short groups, zero terms that F32 does not represent.
 func (s *Source) Spec(name string) (quant.Spec, bool, error) {
 	l := s.linears[name]
 	if l == nil {
@@ -198,7 +197,7 @@ func (s *Source) Blocks(dst quant.Blocks, name string, lo, hi int) error {
 	return nil
 }
 
-// Parts lists the tensors of the checkpoint that are read for a tensor of this source: itself, unless it is computed.
+// Parts lists the tensors of the checkpoint from which a tensor of this source is read or computed.
 func (s *Source) Parts(name string) []string {
 	if p, ok := s.narrow[name]; ok {
 		return []string{p.codes.Name, p.scales.Name}

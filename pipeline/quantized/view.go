@@ -12,14 +12,14 @@ import (
 // together.
 const tileElements = 1 << 18
 
-// view is the bytes of a matrix as F32. It keeps the rows that were read last, so that reading in small pieces
-// computes nothing twice.
+// view is the bytes of a matrix as F32. It keeps the rows that were read last, so that reading in small pieces does not repeat
+// work.
 type view struct {
 	info       tensor.Info
 	rows, cols int
 	// floats writes rows lo to hi-1 as F32, little endian.
 	floats func(dst []byte, lo, hi int) error
-	// single is set if one row takes as long by itself as together with others.
+	// single is set if computing rows one by one is as fast as computing several together.
 	single bool
 
 	mu   sync.Mutex
@@ -67,7 +67,7 @@ func (v *view) tileAt(lo, hi int) ([]byte, error) {
 	if tile != nil && at == lo {
 		return tile, nil
 	}
-	// Other readers go on meanwhile; a tile is never changed once it is kept.
+	// Other readers continue meanwhile; a tile never changes once it is kept.
 	tile = make([]byte, (hi-lo)*v.cols*4)
 	if err := v.floats(tile, lo, hi); err != nil {
 		return nil, err

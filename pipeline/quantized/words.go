@@ -16,13 +16,13 @@ const (
 	across
 )
 
-// order is how numbers lie in words.
+// order is the arrangement of numbers in words.
 type order int
 
 const (
 	// dense is a stream of bits, low ones first; a number may lie in two words.
 	dense order = iota
-	// padded leaves the bits of a word unused that do not make a number.
+	// padded leaves the bits of a word unused that are too few for a number.
 	padded
 	// interleaved is the order of AWQ: eight nibbles of columns 0 2 4 6 1 3 5 7.
 	interleaved
@@ -135,7 +135,7 @@ func (w *words) lines(dst []uint8, lo, hi, n int) error {
 	if err := readRect(w.data, raw, 4*w.cols, 0, w.rows, 4*lo, 4*hi); err != nil {
 		return err
 	}
-	var run [40]byte // up to 8 words of one column, which are 32 numbers, and what unpack may read after them
+	var run [40]byte // up to 8 words of one column, which are 32 numbers, and the bytes that unpack may read after them
 	for top := 0; top < w.rows; top += w.bits {
 		high, from := min(w.bits, w.rows-top), top/w.bits*32
 		to := min(from+32, n)
@@ -244,7 +244,7 @@ func readRect(data io.ReaderAt, dst []byte, rowBytes, top, bottom, left, right i
 // worthSkipping is the number of bytes that take longer to read than another call of the system.
 const worthSkipping = 4 << 10
 
-// readFull reads all of dst; a full read may say io.EOF.
+// readFull reads all of dst; a full read may return io.EOF.
 func readFull(data io.ReaderAt, dst []byte, off int64) error {
 	n, err := data.ReadAt(dst, off)
 	if n == len(dst) {

@@ -15,9 +15,9 @@ type Options struct {
 	Seed uint64
 	// Prefix begins every window: the tokens that the tokenizer puts before a text, if any.
 	Prefix []int32
-	// Encode gives the tokens of a text, without those that a tokenizer adds at its ends.
+	// Encode returns the tokens of a text, without those that a tokenizer adds at its ends.
 	Encode func(text string) ([]int32, error)
-	// Render is the chat template; nil if the model has none. The text that it gives holds the control tokens.
+	// Render applies the chat template; nil if the model has none. Its result contains the control tokens.
 	Render func(messages []Message) (string, error)
 	// EndOfText separates documents that share a window; if it is -1, a blank line does.
 	EndOfText int32
@@ -46,7 +46,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Build makes the windows of the files in list, which come in that order. The context is looked at between documents.
+// Build makes the windows of the files in list, in that order. Cancellation of the context takes effect between documents.
 // Errors name the file.
 func Build(ctx context.Context, list []Data, o Options) (_ *Corpus, err error) {
 	if err := o.validate(); err != nil {
@@ -86,7 +86,7 @@ func Build(ctx context.Context, list []Data, o Options) (_ *Corpus, err error) {
 	return c, nil
 }
 
-// fill gives every domain its share. What a domain is not able to fill goes to those that are, by weight again.
+// fill gives every domain its share. Windows that a domain cannot fill go to the other domains, again by weight.
 func (c *Corpus) fill(ctx context.Context, domains []*domain, o *Options) error {
 	want := o.Tokens / o.Window
 	weights := make([]float64, len(domains))
@@ -116,11 +116,11 @@ func (c *Corpus) fill(ctx context.Context, domains []*domain, o *Options) error 
 	found := 0
 	for i, d := range domains {
 		if d.crlf > 0 {
-			c.warn("%s: %d of %d documents have CRLF line ends, which are kept; text with LF gives other tokens", d.Path, d.crlf, d.documents)
+			c.warn("%s: %d of %d documents have CRLF line ends, which are kept; text with LF gives different tokens", d.Path, d.crlf, d.documents)
 		}
 		switch n := len(d.windows); {
 		case promised[i] == 0 && n == 0:
-			c.warn("%s: no window: its share of %d windows is less than one", d.Path, want)
+			c.warn("%s: no window, because its share of %d windows is less than one", d.Path, want)
 		case n < promised[i]:
 			c.warn("%s: fills %d of %d windows with its %d tokens", d.Path, n, promised[i], d.tokens)
 		}

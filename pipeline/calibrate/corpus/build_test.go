@@ -117,7 +117,7 @@ func TestBuild(t *testing.T) {
 			list: []Data{{Path: "short.txt"}, {Path: "crlf.txt"}}, tokens: 20, change: func(o *Options) { o.EndOfText = -1 },
 			want: " / one\r\ntwo\n\n three four", warnings: []string{
 				"short.txt: fills 0 of 1 windows with its 9 tokens",
-				"crlf.txt: 1 of 2 documents have CRLF line ends, which are kept; text with LF gives other tokens",
+				"crlf.txt: 1 of 2 documents have CRLF line ends, which are kept; text with LF gives different tokens",
 			},
 		},
 		"too short a domain": {
@@ -139,7 +139,7 @@ func TestBuild(t *testing.T) {
 		"too few windows": {
 			list: []Data{{Path: "a.jsonl"}, {Path: "b.txt"}}, tokens: 10,
 			want:     "a1.xxxxxxx / ",
-			warnings: []string{"b.txt: no window: its share of 1 windows is less than one"},
+			warnings: []string{"b.txt: no window, because its share of 1 windows is less than one"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

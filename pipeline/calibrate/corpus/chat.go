@@ -20,7 +20,7 @@ var shareGPT = map[string]string{
 	"system": "system",
 }
 
-// newMessage makes a message of the values found under a pair of keys.
+// newMessage returns the message with the values of a pair of keys.
 func newMessage(pair int, role, content string) (Message, error) {
 	if role == "" {
 		return Message{}, fmt.Errorf("the %s of a message is empty", keys[pair].role)

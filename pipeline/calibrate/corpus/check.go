@@ -2,10 +2,10 @@ package corpus
 
 import "context"
 
-// Check looks through a file as Build does, without making tokens of it: its digest, its form and every document.
-// resolve is that of Options.
+// Check reads a file as Build does, without encoding it, and checks its digest, its form and every document. resolve is
+// [Options].Resolve.
 func Check(ctx context.Context, data Data, resolve func(path string) string) error {
-	// Whether there is a chat template is another question.
+	// A missing chat template is not an error here.
 	o := Options{Resolve: resolve, Render: func([]Message) (string, error) { return "", nil }}
 	d, err := open(ctx, data, &o)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"github.com/llmexport/llmexport/internal/digest"
 )
 
-// Corpus is calibration data as a model sees it.
+// Corpus is calibration data as tokens of a model.
 type Corpus struct {
 	// Windows all have the same length; those of a domain follow each other, domains in the order of the recipe.
 	Windows [][]int32 `json:"windows"`
 	Domains []Domain  `json:"domains"`
-	// Warnings are for the user to act on, a sentence each.
+	// Warnings are sentences that the user can act on.
 	Warnings []string `json:"warnings"`
 }
 
-// Domain is what became of one file.
+// Domain describes the windows made from one file.
 type Domain struct {
 	Name      string  `json:"name"`      // last element of its path
 	SHA256    string  `json:"sha256"`    // of the file
@@ -27,10 +27,10 @@ type Domain struct {
 	Weight    float64 `json:"weight"`
 }
 
-// samplesFormat is that of text which the model wrote itself.
+// samplesFormat is the format of text that the model generated.
 const samplesFormat = "samples"
 
-// AddSamples adds text that the model wrote itself, as a domain whose file is the list of its tokens.
+// AddSamples adds text that the model generated, as a domain whose file is the list of its tokens.
 func (c *Corpus) AddSamples(windows [][]int32, weight float64) {
 	tokens := len(windows) * len(windows[0])
 	own := Corpus{Windows: windows}

@@ -18,7 +18,7 @@ type Data struct {
 	SHA256 string  `json:"sha256,omitempty" jsonschema:"pattern=^[0-9a-f]{64}$" jsonschema_description:"SHA-256 that the file must have"`
 	Format string  `json:"format,omitempty" jsonschema:"enum=json,enum=jsonl,enum=parquet,enum=text" jsonschema_description:"Format of the file; by its extension (.json .jsonl .parquet .txt) if absent"`
 	Column string  `json:"column,omitempty" jsonschema_description:"Key or column that holds the text (default text) or the conversation (default messages or conversations)"`
-	Chat   bool    `json:"chat,omitempty" jsonschema_description:"Whether rows hold conversations to be rendered through the chat template of the model"`
+	Chat   bool    `json:"chat,omitempty" jsonschema_description:"Rows are conversations, which are rendered with the chat template of the model"`
 	Weight float64 `json:"weight,omitempty" jsonschema:"minimum=0" jsonschema_description:"Share of the windows relative to the other files; 1 if absent or 0"`
 }
 
@@ -32,10 +32,10 @@ const (
 type file struct {
 	io.ReaderAt
 	size int64
-	Data // with its defaults filled in, but for the column of chats, which the file decides
+	Data // with defaults filled in, except the column of chats, which depends on the file
 }
 
-// passage is a document or, where a document is too long to be held at once, a piece of it.
+// passage is a document, or a piece of one that is too long to be in memory at once.
 type passage struct {
 	start    bool // the document begins here
 	text     string
@@ -50,7 +50,7 @@ func (p passage) size() int64 {
 	return n
 }
 
-// reader calls visit with the passages of a file in their order. Texts that hold only white space are left out.
+// reader calls visit with the passages of a file in order. Texts of white space only are skipped.
 type reader func(ctx context.Context, f *file, visit func(passage) error) error
 
 type fileFormat struct {
@@ -67,7 +67,7 @@ var formats = []fileFormat{
 	{"text", ".txt", maxText, readText},
 }
 
-// format is the entry of formats that d asks for.
+// format returns the entry of formats for d.
 func (d Data) format() (fileFormat, error) {
 	var names, extensions []string
 	ext := strings.ToLower(filepath.Ext(d.Path))
@@ -83,7 +83,7 @@ func (d Data) format() (fileFormat, error) {
 	return fileFormat{}, fmt.Errorf("the extension %q names no known format; set format to one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
 }
 
-// columns are the names under which rows may hold what is wanted, best first.
+// columns are the possible names of the column to read, best first.
 func (d Data) columns() []string {
 	switch {
 	case d.Column != "":
@@ -94,7 +94,7 @@ func (d Data) columns() []string {
 	return []string{"text"}
 }
 
-// Validate reports what is wrong with d, without looking at the file.
+// Validate checks d without reading the file.
 func (d Data) Validate() error {
 	if d.Path == "" {
 		return fmt.Errorf("calibration data without a path")

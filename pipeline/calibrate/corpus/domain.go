@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// sampleBytes is how many bytes of text are looked at for a token of the corpus. A token of prose has 4 or 5, so
-	// that a sample has about eight times the windows that are needed, enough to choose those that begin well.
+	// sampleBytes is the number of bytes of text that are read for each token of the corpus. A token of prose has 4 or 5, so
+	// a sample has about eight times the windows that are needed, enough to choose those that begin well.
 	sampleBytes = 32
-	// pieceBytes is the length of a passage of a long document for each token of a window, once there is more text
-	// than is looked at: some four windows.
+	// pieceBytes is the length of a passage of a long document for each token of a window if the text is sampled: about four
+	// windows.
 	pieceBytes = 16
 )
 
@@ -35,10 +35,10 @@ type domain struct {
 	bytes     int64 // of text
 	crlf      int   // documents with CRLF line ends
 	windows   [][]int32
-	tokens    int // found in what was looked at
+	tokens    int // in the sampled text
 }
 
-// open looks through a whole file: its digest, its documents, and everything that may be wrong with it.
+// open reads a whole file once, and checks its digest, its documents and its form.
 func open(ctx context.Context, data Data, o *Options) (_ *domain, err error) {
 	if err := data.Validate(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (d *domain) count(ctx context.Context) error {
 	return err
 }
 
-// random is a source of its own for each use, so that what one domain gets does not depend on the others.
+// random returns a separate source for each use, so that the windows of one domain do not depend on the others.
 func (d *domain) random(seed uint64) *rand.PCG {
 	sum, err := hex.DecodeString(d.sha256)
 	if err != nil {
@@ -159,8 +159,8 @@ func (d *domain) fill(ctx context.Context, n int, o *Options) error {
 	}
 }
 
-// encode gives the tokens of passages with about limit bytes of text together, taken evenly, or of everything if
-// there is not more.
+// encode returns the tokens of passages with about limit bytes of text in total, taken evenly, or of the whole text if it is
+// shorter.
 func (d *domain) encode(ctx context.Context, limit int64, o *Options) ([]ids, error) {
 	var (
 		all       = limit >= d.bytes
@@ -195,8 +195,8 @@ func (d *domain) encode(ctx context.Context, limit int64, o *Options) ([]ids, er
 		}
 		for i, text := range texts {
 			piece := passage{p.start && i == 0, text, p.messages}
-			// The beginning of a document is taken as soon as it is due, the rest of it not before a whole piece
-			// is, so that many documents are met rather than few whole ones.
+			// The beginning of a document is taken as soon as it is due, the rest of it only once a whole piece is due, so
+			// that the sample has many beginnings rather than a few whole documents.
 			due := float64(float64(limit) * (float64(pos) / float64(d.bytes)))
 			pos += piece.size()
 			if !piece.start {

@@ -21,7 +21,7 @@ type inflater struct {
 	buf   []byte
 }
 
-// newInflater refuses the codecs that hardly anybody writes.
+// newInflater rejects rare codecs.
 func newInflater(codec format.CompressionCodec) (*inflater, error) {
 	i := &inflater{codec: codec}
 	switch codec {
@@ -41,8 +41,7 @@ func (i *inflater) close() {
 	}
 }
 
-// bytes decompresses src to size bytes, at most maxPage, and not to another number of them. They are good until the
-// next call.
+// bytes decompresses src to exactly size bytes, at most maxPage. They are valid until the next call.
 func (i *inflater) bytes(src []byte, size int) ([]byte, bool) {
 	switch i.codec {
 	case format.Snappy:

@@ -90,7 +90,7 @@ func readJSON(ctx context.Context, f *file, visit func(passage) error) error {
 	return nil
 }
 
-// visitRow reads one object and visits what its column holds.
+// visitRow reads one object and visits the value of its column.
 func visitRow(f *file, row []byte, visit func(passage) error) error {
 	m, err := object(row)
 	if err != nil {
@@ -192,7 +192,7 @@ func kind(raw []byte) string {
 	case '"':
 		return "a string"
 	case 't', 'f':
-		return "a truth value"
+		return "a boolean"
 	case 'n':
 		return "null"
 	}

@@ -19,7 +19,7 @@ type packing struct {
 	all       bool    // every token is used and windows begin anywhere; whole is ignored
 }
 
-// pack fills windows; what is left at the end and fills none is left out.
+// pack fills windows; the rest at the end that does not fill one is dropped.
 func (p packing) pack(pieces []ids) [][]int32 {
 	var (
 		windows  [][]int32
@@ -54,7 +54,7 @@ func (p packing) pack(pieces []ids) [][]int32 {
 			skipping = false // a separator that ends a window ends no document
 			if len(window) == 0 {
 				atStart = true
-				// A template writes the prefix of its own accord.
+				// The template may have written the prefix already.
 				if n := len(p.prefix); n > 0 && len(tokens) > n && slices.Equal(tokens[:n], p.prefix) {
 					tokens = tokens[n:]
 				}

@@ -163,7 +163,7 @@ func (t *table) group(ctx context.Context, f *file, group *format.RowGroup, at i
 	return at, nil
 }
 
-// passage makes one of the cells of a row.
+// passage converts the cells of a row.
 func (t *table) passage(rows [][]cell) (passage, error) {
 	p := passage{start: true}
 	if !t.chat {
@@ -213,7 +213,7 @@ type cell struct {
 // cells reads a column chunk row by row.
 type cells struct {
 	*pages
-	at, there int // next value of the page, and how many before it are there
+	at, there int // next value of the page, and the number of values before it that are not null
 }
 
 // row is the values of the next row, at least one.

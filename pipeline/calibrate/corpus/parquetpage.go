@@ -14,7 +14,7 @@ import (
 
 // plainDictionary is the encoding of a dictionary's page, and of indices, in files of old writers.
 //
-//lint:ignore SA1019 it is what such files say
+//lint:ignore SA1019 old files name this encoding
 const plainDictionary = format.PlainDictionary
 
 // Limits of a page, in bytes and in values. Writers make pages of about a mebibyte, but one never holds less than a
@@ -69,7 +69,7 @@ type pages struct {
 	stored  []byte
 	dict    *values
 
-	// The current page: n values, of which those at the highest definition level are there.
+	// The current page: n values, of which those at the highest definition level are not null.
 	n          int
 	reps, defs []byte // a level for each, or nil where the level is always 0
 	values     values
@@ -106,7 +106,7 @@ func newValues(b []byte, n int, starts []uint32) (values, bool) {
 
 func newPages(f *file, l *leaf, meta *format.ColumnMetaData) (*pages, error) {
 	at, size := meta.DataPageOffset, meta.TotalCompressedSize
-	// Some writers give the offset of a dictionary that is not there as 0.
+	// Some writers give 0 as the offset of a missing dictionary.
 	if d := meta.DictionaryPageOffset; d > 0 && d < at {
 		at = d
 	}
@@ -260,7 +260,7 @@ func (p *pages) decodeValues(e format.Encoding, body []byte, n int) (err error) 
 	return nil
 }
 
-// value is the i-th value that is there.
+// value is the i-th value that is not null.
 func (p *pages) value(i int) []byte {
 	if len(p.index) > 0 {
 		return p.dict.get(int(p.index[i]))
@@ -313,7 +313,7 @@ func readRuns[T byte | uint32](dst []T, b []byte, width, n int) ([]T, bool) {
 			}
 			continue
 		}
-		// Groups of 8 values, of which the last may be more than there are, and cut off by some writers.
+		// Groups of 8 values. The last group may exceed the number of values, and some writers truncate it.
 		groups := head >> 1
 		if groups == 0 || groups > maxPageValues {
 			return dst, false

@@ -19,7 +19,7 @@ type leaf struct {
 	defs, reps int // highest levels
 }
 
-// newSchema makes a tree of the list in which a file has it: every element before its children.
+// newSchema builds the tree from the list in the file, which has every element before its children.
 func newSchema(list []format.SchemaElement) (*node, error) {
 	leaves := 0
 	var build func(depth, defs, reps int) (*node, bool)

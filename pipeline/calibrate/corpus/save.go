@@ -26,7 +26,7 @@ type saved struct {
 	*Corpus
 }
 
-// Save writes the corpus; equal ones give equal bytes. A corpus that Load would refuse is tensor.ErrCorrupt.
+// Save writes the corpus; equal ones give equal bytes. A corpus that Load would reject is a tensor.ErrCorrupt.
 func (c *Corpus) Save(w io.Writer) error {
 	b, err := c.marshal()
 	if err != nil {
@@ -43,8 +43,8 @@ func (c *Corpus) marshal() ([]byte, error) {
 	return manifest.Canonical(saved{version, c.Digest(), c})
 }
 
-// Load reads what Save wrote. Another version is tensor.ErrUnsupported; everything else that is wrong, another
-// spelling included, is tensor.ErrCorrupt.
+// Load reads a corpus that Save wrote. A different version is a tensor.ErrUnsupported; any other error, including JSON that is
+// not canonical, is a tensor.ErrCorrupt.
 func Load(r io.Reader) (*Corpus, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxSaved+1))
 	if err != nil {
@@ -65,8 +65,8 @@ func Load(r io.Reader) (*Corpus, error) {
 	if s.Corpus == nil {
 		return nil, corrupt("corpus: no windows")
 	}
-	// The decoder forgives much: repeated names, names in other case, text after the value. None of that, and no
-	// wrong digest, survives this comparison.
+	// The decoder accepts repeated names, names in different case and text after the value; this comparison rejects them, and a
+	// wrong digest.
 	again, err := s.marshal()
 	if err != nil {
 		return nil, err

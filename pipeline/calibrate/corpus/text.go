@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// chunk is how much of one document is held at once, in bytes.
+// chunk is the part of a document that is in memory at once, in bytes.
 const chunk = 1 << 20
 
-// readText splits a text where two or more lines in a row hold nothing but white space. A document has neither these
-// lines nor the line end before them.
+// readText splits a text at two or more consecutive lines of white space only. Documents include neither these lines nor the
+// line end before them.
 func readText(ctx context.Context, f *file, visit func(passage) error) error {
 	var (
 		in        = bufio.NewReaderSize(newUTF8(f), 64<<10)
@@ -79,8 +79,8 @@ func trimLineEnd(b []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
 }
 
-// boundary is where a text longer than size is best cut to have at most size bytes: in the second half of these after
-// a paragraph, else after a line, else after a sentence, else before a space, else between two characters.
+// boundary returns the best place to cut a text longer than size into at most size bytes: in their second half after a
+// paragraph, else after a line, else after a sentence, else before a space, else between two characters.
 func boundary[T []byte | string](text T, size int) int {
 	half := size / 2
 	s := string(text[half:size])
@@ -99,7 +99,7 @@ func boundary[T []byte | string](text T, size int) int {
 	return k
 }
 
-// cut splits a text into pieces of at most size bytes, as boundary says.
+// cut splits a text into pieces of at most size bytes, at the places that boundary returns.
 func cut(text string, size int) []string {
 	var pieces []string
 	for len(text) > size {

@@ -1,7 +1,7 @@
 package corpus
 
-// walker goes over values of the compact protocol of Thrift, in which Parquet writes its metadata, and checks that
-// every length fits into what is left. The library that reads them allocates whatever a length says.
+// walker reads values of the compact protocol of Thrift, in which Parquet writes its metadata, and checks that every length
+// fits into the remaining bytes. The library that parses them allocates memory for any length.
 // https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 type walker struct {
 	b   []byte
@@ -19,8 +19,8 @@ const (
 // maxNesting is far more than the metadata of Parquet nests.
 const maxNesting = 32
 
-// structure walks over a struct. visit sees the integers and truth values (0 and 1) in it and in the structs of its
-// fields, with the ids of the fields that lead there (outer is 0 for its own).
+// structure reads a struct. It calls visit with the integers and booleans (0 and 1) in it and in the structs of its fields, with
+// the ids of the fields that lead there (outer is 0 for its own).
 func (w *walker) structure(depth, outer int, visit func(outer, id int, v int64)) {
 	if depth > maxNesting {
 		w.bad = true
@@ -52,7 +52,7 @@ func (w *walker) structure(depth, outer int, visit func(outer, id int, v int64))
 	}
 }
 
-// value walks over one value. A truth value takes a byte here; in a struct it takes none.
+// value reads one value. A boolean takes a byte here; in a struct it takes none.
 func (w *walker) value(kind, depth int) {
 	switch kind {
 	case typeTrue, typeFalse, typeByte:
@@ -104,7 +104,7 @@ func (w *walker) next() byte {
 	return w.b[w.at-1]
 }
 
-// length reads a length, which is bad when it is more than the bytes left.
+// length reads a length, which is invalid if it exceeds the remaining bytes.
 func (w *walker) length() uint64 {
 	v := w.varint()
 	if v > uint64(len(w.b)-w.at) {

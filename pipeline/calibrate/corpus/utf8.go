@@ -12,10 +12,10 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, tensor.ErrCorrupt)...)
 }
 
-// utf8Reader hands a stream on and stops at the first byte that is not UTF-8.
+// utf8Reader passes a stream through and stops at the first byte that is not UTF-8.
 type utf8Reader struct {
 	r    io.Reader
-	off  int64  // bytes that were handed on
+	off  int64  // bytes that were passed on
 	tail []byte // the last of them, when they may be the beginning of a character
 }
 
