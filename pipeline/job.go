@@ -30,7 +30,7 @@ type Limits struct {
 	Memory int64
 	// Threads that compute, at least 1.
 	Threads int
-	// Progress is told how far a stage is; total 0 means unknown. It may be nil and is called from any goroutine.
+	// Progress receives the progress of a stage; total 0 means unknown. It may be nil and is called from any goroutine.
 	Progress func(stage, what string, done, total int64)
 }
 
@@ -53,8 +53,8 @@ type Validator[R any] interface {
 	Validate(ctx context.Context, run R) error
 }
 
-// Preparer is a stage that checks, before any stage runs, whether the machine and the places are able to do its work: enough
-// memory, room on the disk, a directory that is not in use. It changes nothing.
+// Preparer is a stage that checks before any stage runs that the machine and the places meet its needs: enough memory, space on
+// the disk, a directory that is not in use. It changes nothing.
 type Preparer[R any] interface {
 	Prepare(ctx context.Context, run R) error
 }
@@ -76,8 +76,8 @@ type Timing struct {
 	Seconds float64
 }
 
-// ErrAgain is wrapped by the error of a stage that has removed wrong bytes with which earlier stages began.
-var ErrAgain = errors.New("it is done again")
+// ErrAgain is wrapped by the error of a stage that has removed damaged input of earlier stages.
+var ErrAgain = errors.New("the run starts again")
 
 // Until returns the stages up to and including the one of a name. An unknown name is an error that lists the known ones.
 func Until[R any](stages []Stage[R], name string) ([]Stage[R], error) {
@@ -103,13 +103,12 @@ func Validate[R any](ctx context.Context, run R, stages []Stage[R]) error {
 	return nil
 }
 
-// Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with
-// it. What a stage finds in the store it does not make again, so that executing some of the stages, see [Until], and later
-// all of them makes nothing twice.
+// Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with it.
+// Stages reuse what is in the store, so executing some of the stages, see [Until], and later all of them makes nothing twice.
 func Execute[R Restarter](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
 	timings, err := execute(ctx, run, stages)
 	if errors.Is(err, ErrAgain) && ctx.Err() == nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Msg("the run begins again")
+		zerolog.Ctx(ctx).Warn().Err(err).Msg("the run starts again")
 		run.Restart()
 		timings, err = execute(ctx, run, stages)
 	}

@@ -33,8 +33,8 @@ func Key(stage string, parts ...any) (string, error) {
 }
 
 // Code returns the version of the code that computes, which depends neither on the processor nor on the program that contains
-// the code: unlike machines and programs share entries. A development build from unknown sources is a version of its own, with
-// the prefix "dev-".
+// the code, so that different machines and programs share entries. A development build from unknown sources is a separate
+// version, with the prefix "dev-".
 func Code() (string, error) { return code() }
 
 var code = sync.OnceValues(func() (string, error) {

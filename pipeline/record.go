@@ -29,7 +29,7 @@ const (
 	maxRecord = 256 << 20
 	// maxSyncs is how many files are made durable at once: each occupies a thread of the system meanwhile.
 	maxSyncs = 64
-	// longRead is from how many bytes reading shows progress.
+	// longRead is the least number of bytes whose reading shows progress.
 	longRead = 256 << 20
 )
 
@@ -349,7 +349,7 @@ func (s *Directory) discard(name string, why error) (gone []string, err error) {
 	return gone, nil
 }
 
-// holds reports whether dir contains one of the files.
+// holds reports whether dir contains any of the files.
 func holds(dir string, ids []disk.Identity) (found bool) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -18,7 +18,7 @@ type Shared interface {
 	Offer(ctx context.Context, name, dir string) error
 }
 
-// fetch takes an entry, whose lock is held, from the shared store; errAbsent if there is none that can be used.
+// fetch takes an entry, whose lock is held, from the shared store; errAbsent if there is no usable one.
 func (s *Directory) fetch(ctx context.Context, l *Limits, stage, name string) (Artifact, error) {
 	if s.Shared == nil {
 		return Artifact{}, errAbsent
@@ -62,7 +62,7 @@ func (s *Directory) offer(ctx context.Context, a Artifact) {
 func (s *Directory) warn(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.warned.Do(func() {
-			zerolog.Ctx(ctx).Warn().Err(err).Msg("the shared store cannot be used; later errors of it are not reported")
+			zerolog.Ctx(ctx).Warn().Err(err).Msg("the shared store cannot be used; its later errors are not reported")
 		})
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 )
 
-// Store keeps finished artifacts under names made of everything that they depend on, so that a run finds the results of
-// earlier runs, of killed ones and of those that work at the same time.
+// Store keeps finished artifacts under names derived from everything that they depend on, so that a run reuses the results of
+// earlier, killed and concurrent runs.
 type Store interface {
 	// Do returns the finished directory of a stage and key, building it if it is absent or damaged. Of several runs that need
 	// it, one builds it and the others wait. keep are patterns, see [path.Match], of the names that build resumes from in the

@@ -355,7 +355,7 @@ func waiting(ctx context.Context) (_ context.Context, told chan struct{}) {
 }
 
 // Of two runs that need an entry one makes it; the other says that it waits, and uses it. Entries with other keys are made in
-// the meantime, and whoever gives up does so at once.
+// the meantime, and runs that give up do so at once.
 func TestDoWaits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())

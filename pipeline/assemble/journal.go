@@ -33,7 +33,7 @@ type line struct {
 
 const journalFile = "journal"
 
-// openJournal begins the journal of an entry anew, with the lines of an earlier run that take accepts.
+// openJournal rewrites the journal of an entry with the lines of an earlier run that take accepts.
 func openJournal(dir, entry string, take func(line) (bool, error)) (*journal, error) {
 	path := filepath.Join(dir, journalFile)
 	before, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ func openJournal(dir, entry string, take func(line) (bool, error)) (*journal, er
 // about names the subject of the lines.
 func (j *journal) about() string { return j.entry + "/" + journalFile }
 
-// note appends a line.
+// note appends a line to the journal.
 func (j *journal) note(l line) error {
 	b, err := sealed.Marshal(j.about(), l)
 	if err != nil {

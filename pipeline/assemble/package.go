@@ -1,5 +1,5 @@
-// Package assemble lays packages out, and makes their directories: [Planned] decides, [Weights] writes the weights of a plan,
-// and [Package] puts everything around them, verifies it, and describes it in manifest, report and card.
+// Package assemble lays out packages and makes their directories: [Planned] is the layout, [Weights] writes the weights of a
+// plan, and [Package] adds everything else, verifies the package, and describes it in manifest, report and card.
 package assemble
 
 import (
@@ -34,9 +34,9 @@ type Package struct {
 	Target  recipes.Target  // of the recipe
 	// Weights and Inputs are the entries of the store with the weights and with the tokenizer.
 	Weights, Inputs pipeline.Artifact
-	// Closeness is the one that the recipe's methods promise.
+	// Closeness is what the recipe's methods promise about the error of weights.
 	Closeness quant.Closeness
-	// Calibration sums up how codes were chosen, and Fits has the methods' reports of them; nil if the weights alone decided.
+	// Calibration summarizes how codes were chosen, and Fits has the methods' reports; nil if codes depend on the weights only.
 	Calibration *about.Calibration
 	Fits        *verify.Fits
 	// Warnings are those of calibration.
@@ -114,7 +114,7 @@ func (a *Package) collect(rec *Record) error {
 	return os.WriteFile(filepath.Join(a.dir, recipeFile), append(slices.Clone(a.Recipe), '\n'), 0o666)
 }
 
-// draft is the manifest without measurements; its file list grows with the directory.
+// draft returns the manifest without measurements; its file list grows with the directory.
 func (a *Package) draft(ctx context.Context, rec *Record) (err error) {
 	src := a.Source
 	backends := slices.Clone(a.Target.Backends)
@@ -181,7 +181,7 @@ func threads(p *plan.Plan) []manifest.Threads {
 	return list
 }
 
-// list takes the directory's files into the manifest.
+// list adds the directory's files to the manifest.
 func (a *Package) list(ctx context.Context) error {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
@@ -225,15 +225,15 @@ func (a *Package) writeConfig(ctx context.Context) error {
 	return a.list(ctx)
 }
 
-// verify runs the checks. If activations are too large for fp16, the package asks for more precision and is judged again; if
-// int8 activations cost too much, it asks for those of blocks, and keeps them if they are better. Nothing else changes.
+// verify runs the checks. If activations are too large for fp16, the package gets a higher precision and is checked again; if
+// int8 activations cost too much, it gets activations in blocks, and keeps them if they are better. Nothing else changes.
 func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result, error) {
 	res, err := a.runVerify(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	if slices.Contains(res.Failed(), "activations") && a.run.atLeast("normal") {
-		zerolog.Ctx(ctx).Warn().Str("precision", a.run.Precision).Msg("activations exceed what fp16 holds: the package is written with a higher precision")
+		zerolog.Ctx(ctx).Warn().Str("precision", a.run.Precision).Msg("activations exceed the range of fp16: the package is written with a higher precision")
 		if res, err = a.again(ctx, o); err != nil {
 			return nil, err
 		}
@@ -259,7 +259,7 @@ func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result,
 	return res, a.writeConfig(ctx)
 }
 
-// again judges the package with its configuration as it is now.
+// again checks the package with its present configuration.
 func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, error) {
 	if err := a.writeConfig(ctx); err != nil {
 		return nil, err
@@ -267,8 +267,8 @@ func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, 
 	return a.runVerify(ctx, o)
 }
 
-// activationCost is the divergence in nats that int8 activations add to the package, and the part of it that is tolerated: a
-// tenth of the cost of the weights, and a little that nobody notices.
+// activationCost returns the divergence in nats that int8 activations add to the package, and the tolerated part of it: a tenth
+// of the cost of the weights plus an imperceptible amount.
 func activationCost(r *verify.Result) (cost, tolerated float64) {
 	float := r.Metrics["kl_float"].Value
 	return r.Metrics["kl"].Value - float, 0.1*float + 2e-4
@@ -292,7 +292,7 @@ func (a *Package) runVerify(ctx context.Context, o verify.Options) (*verify.Resu
 // parityFile holds the result of a comparison of tokenizers.
 const parityFile = "parity.json"
 
-// recall keeps the result of comparing tokenizers, for variants of a recipe and later runs, under the digests of the packaged
+// recall caches the result of comparing tokenizers for variants of a recipe and later runs, by the digests of the packaged
 // tokenizer and of all files of the source other than weights.
 func (a *Package) recall(o verify.Options) func(context.Context, func() verify.Parity) (verify.Parity, error) {
 	return func(ctx context.Context, measure func() verify.Parity) (p verify.Parity, err error) {

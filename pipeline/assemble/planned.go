@@ -19,7 +19,7 @@ const (
 	LLMConfigFile = "llm_config.json"
 )
 
-// Planned is a package that is laid out, before a weight is read.
+// Planned is the layout of a package, made before a weight is read.
 type Planned struct {
 	Source *source.Source
 	Target lower.Target
@@ -45,7 +45,7 @@ type Allocation struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Fixed are the specs as a [quant.Policy] takes them.
+// Fixed returns the specs as a [quant.Policy] takes them.
 func (a *Allocation) Fixed() (map[string]quant.Spec, error) {
 	specs := map[string]quant.Spec{}
 	for name, text := range a.Specs {

@@ -41,7 +41,7 @@ func (p *Planned) Features() backends.Features {
 	return f
 }
 
-// backendConditions are the sentences about backends that card, plan and manifest carry.
+// backendConditions returns the sentences about backends in card, plan and manifest.
 func (p *Planned) backendConditions() []string {
 	var list []string
 	f := p.Features()

@@ -10,22 +10,22 @@ import (
 
 // visit is one shard on its way through: the items that it completes, and the shards that are not needed after it.
 type visit struct {
-	// shard is the one that has come.
+	// shard is the one that has arrived.
 	shard string
-	// items of the plan and tied tensors have all that they are made of when it is here.
+	// items of the plan, and tied tensors, are complete once it has arrived.
 	items []place
 	ties  []string
-	// drop are the shards that nothing after it needs.
+	// drop are the shards that are not needed after it.
 	drop []string
-	// held is the size of all shards that are here, in bytes, with the next one that is on its way.
+	// held is the size of all shards on the disk, in bytes, including the next one, which is being downloaded.
 	held int64
 }
 
 // place is the index of a part of a plan, and of an item of the part.
 type place struct{ part, item int }
 
-// visits lists the shards that items of a plan, and ties, are read from, in the order of their names. Items whose tensors
-// lie in several shards keep those until the last one has come.
+// visits lists the shards that items of a plan, and ties, are read from, in the order of their names. Items whose tensors are in
+// several shards keep those until the last one has arrived.
 func visits(s *source.Source, p *plan.Plan, items []place, ties []string) []visit {
 	shardsOf := shardsOf(s)
 	used := map[string]bool{}
@@ -140,8 +140,8 @@ func tied(s *source.Source) []string {
 	return slices.Compact(list)
 }
 
-// Streaming returns the bytes that a run downloads if it does not keep the weights: those of the shards that it needs, and
-// of these the most that are on the disk at once.
+// Streaming returns the bytes that a run downloads if it does not keep the weights, and the most of them that are on the disk
+// at once.
 func (p *Planned) Streaming() (bytes, held int64) {
 	for _, v := range visits(p.Source, p.Plan, all(p.Plan), tied(p.Source)) {
 		bytes, held = bytes+p.Source.Heads[v.shard].Size, max(held, v.held)
@@ -149,7 +149,7 @@ func (p *Planned) Streaming() (bytes, held int64) {
 	return bytes, held
 }
 
-// Unseen lists what could not be checked without weights, and is checked when there are some.
+// Unseen lists the assumptions that can only be checked once weights are available.
 func (p *Planned) Unseen() (list []string) {
 	if p.Source.Heads == nil {
 		return nil

@@ -25,10 +25,10 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// streamWriter writes the weight files of a source whose shards come one after another. Each item goes to its place as soon
-// as the last shard that it is made of is here, and is compared with its source; a shard is removed when nothing needs it
-// any more. The next one is fetched meanwhile. A journal in the order of writing lets a killed run resume with the items
-// that are missing, and fetch only the shards of those.
+// streamWriter writes the weight files of a source whose shards arrive one after another. Each item is written to its place, and
+// compared with its source, as soon as the last of its shards has arrived; a shard is removed once nothing needs it. The next
+// one is fetched meanwhile. A journal in the order of writing lets a killed run resume with the missing items, and fetch only
+// their shards.
 type streamWriter struct {
 	dir       string
 	entry     string // of the store
@@ -40,12 +40,12 @@ type streamWriter struct {
 	files   []*os.File // of the parts
 	journal *journal
 	sums    [][]string        // of items by part, empty for those that are missing
-	shares  [][]float64       // of their bounds that items have used up
-	ties    map[string]string // SHA-256 of tied tensors that have been here
+	shares  [][]float64       // worst error of items, relative to their bounds
+	ties    map[string]string // SHA-256 of the tied tensors read so far
 	written int64
 }
 
-// spoolDir holds the shards that are here, in the directory of the weights.
+// spoolDir holds the downloaded shards, in the directory of the weights.
 const spoolDir = "source"
 
 // write returns the digests of the weight files, and the finding of the comparison.
@@ -67,7 +67,7 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (_ *sums,
 		return nil, nil, err
 	}
 	s := &sums{items: w.sums}
-	// Items came in the order of shards, so the digests take a second look at the files.
+	// Items were written in the order of shards, so the digests need a second pass over the files.
 	for k, f := range w.files {
 		h := sha256.New()
 		if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, 0, w.plan.Parts[k].Bytes))); err != nil {
@@ -98,13 +98,13 @@ func (w *streamWriter) checkSpace(visits []visit) error {
 	return disk.CheckSpace(w.dir, need)
 }
 
-// pass lets the shards come by.
+// pass fetches the shards and visits them in order.
 func (w *streamWriter) pass(ctx context.Context, visits []visit, o plan.WriteOptions) error {
 	if err := w.sweep(visits); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	coming := make(chan string) // without a buffer: one shard is on its way while another is read
+	coming := make(chan string) // unbuffered: one shard is downloaded while another is read
 	g.Go(func() error {
 		defer close(coming)
 		for _, v := range visits {
@@ -135,17 +135,17 @@ func (w *streamWriter) pass(ctx context.Context, visits []visit, o plan.WriteOpt
 	return g.Wait()
 }
 
-// spool is where a shard lies while it is here.
+// spool is the path of a downloaded shard.
 func (w *streamWriter) spool(shard string) string { return filepath.Join(w.dir, spoolDir, shard) }
 
-// sweep removes shards that a killed run has left and that nothing needs any more.
+// sweep removes shards of a killed run that are no longer needed.
 func (w *streamWriter) sweep(visits []visit) error {
 	entries, err := os.ReadDir(w.spool(""))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		// What a download has begun lies under longer names.
+		// Partial downloads have longer names.
 		if !slices.ContainsFunc(visits, func(v visit) bool { return strings.HasPrefix(e.Name(), v.shard) }) {
 			err = errors.Join(err, os.RemoveAll(w.spool(e.Name())))
 		}
@@ -153,7 +153,7 @@ func (w *streamWriter) sweep(visits []visit) error {
 	return err
 }
 
-// get brings a shard: from the source's directory or the spool if it lies there with the right digest, else from the hub.
+// get fetches a shard: from the source's directory or the spool if it is there with the right digest, else from the hub.
 func (w *streamWriter) get(ctx context.Context, shard string) (string, error) {
 	if shard == "" { // a model of constants
 		return "", nil
@@ -185,7 +185,7 @@ func (w *streamWriter) whole(ctx context.Context, shard, path string) (bool, err
 	return err == nil && got.SHA256 == w.src.Files[i].SHA256, ctx.Err()
 }
 
-// visit writes the items that a shard completes, and removes shards that are not needed any more.
+// visit writes the items that a shard completes, and removes shards that are no longer needed.
 func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.WriteOptions) error {
 	if v.shard != "" {
 		if err := w.src.Checkpoint.Attach(v.shard, path); err != nil {
@@ -235,7 +235,7 @@ func (w *streamWriter) writeItems(ctx context.Context, k int, items []place, o p
 	return err
 }
 
-// compare holds stored rows against those of the source.
+// compare compares stored rows with those of the source.
 func (w *streamWriter) compare(it *plan.Item, codes, alpha []byte, rows []float32) (share float64, err error) {
 	if !it.Matrix() { // the floats are stored as they are
 		return 0, nil
@@ -243,7 +243,7 @@ func (w *streamWriter) compare(it *plan.Item, codes, alpha []byte, rows []float3
 	return verify.CompareWritten(w.closeness, it.Choice.Spec, it.Layout.Cols, codes, alpha, rows)
 }
 
-// tie notes the digest of a tied tensor and compares it with that of the other.
+// tie records the digest of a tied tensor and compares it with that of the other.
 func (w *streamWriter) tie(ctx context.Context, name string) error {
 	r, err := w.src.Weights.Open(name)
 	if err != nil {
@@ -260,7 +260,7 @@ func (w *streamWriter) tie(ctx context.Context, name string) error {
 	return w.journal.note(line{Tie: name, Sum: w.ties[name]})
 }
 
-// tiesHold compares the tied tensors that have been here.
+// tiesHold compares the tied tensors read so far.
 func (w *streamWriter) tiesHold() error {
 	for dup, of := range w.src.Ties {
 		if a, b := w.ties[dup], w.ties[of]; a != "" && b != "" && a != b {
@@ -283,7 +283,7 @@ func (w *streamWriter) finding() *verify.Finding {
 	return &f
 }
 
-// resume begins the journal anew with the lines of an earlier run that the file agrees with.
+// resume rewrites the journal with those lines of an earlier run that agree with the file.
 func (w *streamWriter) resume(ctx context.Context) (err error) {
 	w.ties = map[string]string{}
 	n, tied, found := 0, tied(w.src), 0

@@ -13,15 +13,14 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Subject opens the package in dir for verification, against src unless that is nil. Closeness is the one that the methods
-// of the package promise; kept reports whether matrices that are codes in src are stored as they are. The caller closes the
-// package.
+// Subject opens the package in dir for verification, against src unless that is nil. Closeness is what the methods of the
+// package promise; kept reports whether matrices that are codes in src are stored unchanged. The caller closes the package.
 func Subject(dir string, m *manifest.Manifest, src *source.Source, c quant.Closeness, kept bool, o verify.Options) (*verify.Subject, error) {
 	pkg, err := runtime.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if most := pkg.Config.MaxPositions; most > 0 { // beyond them results are undefined
+	if most := pkg.Config.MaxPositions; most > 0 { // results at later positions are undefined
 		o.Window = min(o.Window, most)
 	}
 	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: c}
@@ -41,7 +40,7 @@ func Subject(dir string, m *manifest.Manifest, src *source.Source, c quant.Close
 	return s, nil
 }
 
-// VerifySource is the source as packages are compared with it.
+// VerifySource returns the source in the form that packages are compared with.
 func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 	f := s.Facts
 	v := &verify.Source{
@@ -86,8 +85,8 @@ func verifyModel(d *arch.Decoder) verify.Model {
 	return m
 }
 
-// VerifyShare is the part of the limit on memory, as a divisor, that an evaluation plans with; the rest is for allocations that
-// it does not count.
+// VerifyShare is the divisor of the memory limit that gives the budget of an evaluation; the rest is for allocations that the
+// budget does not count.
 const VerifyShare = 2
 
 // Demand is the least memory of a part of a run.
@@ -110,7 +109,7 @@ func (d Demand) Within(limit int64, model *arch.Decoder) error {
 	return nil
 }
 
-// MemoryError rejects a limit on memory that some work cannot keep.
+// MemoryError rejects a memory limit that is too low for some work.
 type MemoryError struct {
 	What        string
 	Need, Limit int64 // bytes

@@ -23,7 +23,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Weights makes an entry of the store with the files of a package that follow from its plan: weights and graph of every part,
+// Weights makes an entry of the store with the files that the plan of a package determines: weights and graph of every part,
 // llm_config.json, and a record of them.
 type Weights struct {
 	*Planned
@@ -41,7 +41,7 @@ type Weights struct {
 
 // Codes are encoded matrices.
 type Codes struct {
-	// Source has the floats that they stand for.
+	// Source has the floats that the codes represent.
 	Source tensor.Source
 	// Encoded is that of [plan.WriteOptions].
 	Encoded func(tensor string) io.ReaderAt

@@ -78,7 +78,7 @@ func TestLoadTokenizer(t *testing.T) {
 			if got := tok.Encode(c.text, true); !slices.Equal(got, c.ids) {
 				t.Errorf("%q: %v, want %v", c.text, got, c.ids)
 			}
-			// Other programs are given one file, without those beside it.
+			// Other programs get one file, without those next to it.
 			b, err := TokenizerJSON(dir)
 			if err != nil {
 				t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// writeTexts puts a text and conversations beside a recipe.
+// writeTexts writes a text and conversations next to a recipe.
 func writeTexts(t *testing.T, dir string) {
 	t.Helper()
 	var prose, chats bytes.Buffer
@@ -90,7 +90,7 @@ func TestCalibrationSources(t *testing.T) {
 		t.Errorf("stored recipe: %s", stored)
 	}
 
-	// What is stored is enough to make the same again, beside the files.
+	// The stored recipe is enough to make the same package again, given the files.
 	if err := os.WriteFile(filepath.Join(texts, "recipe.yaml"), stored, 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestRerun(t *testing.T) {
 	state := func() map[string]int64 {
 		s := tree(t, w.dir)
 		for name := range s {
-			// The time of last use orders what gc removes; the record of the checkpoint is written anew.
+			// The time of last use orders what gc removes; the record of the checkpoint is rewritten.
 			base := filepath.Base(name)
 			if base == "done.json" || strings.HasPrefix(base, "checkpoint-") || base == "digests.json" {
 				delete(s, name)
@@ -140,7 +140,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("after a kill with %d tensors written (-want +got):\n%s", before, diff)
 		}
 		if left, _ := filepath.Glob(filepath.Join(w.dir, "dist", "*")); len(left) != 1 {
-			t.Errorf("beside the package: %v", left)
+			t.Errorf("next to the package: %v", left)
 		}
 		if left, _ := filepath.Glob(filepath.Join(w.cache(), "*.partial")); len(left) != 0 {
 			t.Errorf("left over: %v", left)
@@ -178,7 +178,7 @@ func TestKilled(t *testing.T) {
 				kills++
 				wholeOrAbsent(t, w.out())
 			} else {
-				clean() // it was done before; the next one begins anew
+				clean() // it was done before; the next one starts from the beginning
 			}
 		}
 		t.Logf("killed %d times", kills)
@@ -298,7 +298,7 @@ func TestDamagedPartial(t *testing.T) {
 	}
 }
 
-// Garbage in the store is made anew.
+// Garbage in the store is replaced.
 func TestGarbageInCache(t *testing.T) {
 	t.Parallel()
 	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")

@@ -341,7 +341,7 @@ func (r *rotted) print() {
 	fmt.Printf("%d cases\n", r.cases)
 }
 
-// Whatever becomes of a file of the cache, the next run ends with the right bytes: without an error, in the package and in
+// Regardless of the damage to a file of the cache, the next run ends with the right bytes: without an error, in the package and in
 // the cache. make rot does everything to every file.
 func TestRot(t *testing.T) {
 	if os.Getenv("LLMEXPORT_ROT") != "" {

@@ -68,7 +68,7 @@ func TestOpenedOnce(t *testing.T) {
 				w = newWork(t, families+"llama", c.sections)
 			}
 			run, log := newRun(t, w)
-			// Whoever decoded a section again would fail.
+			// Decoding a section again would fail.
 			text := "version: 1\nname: x\nmodel: {path: x}\npublish: [{x: 1}]\n"
 			for _, s := range stage.Sections()[:5] {
 				text += s + ": {x: 1}\n"

@@ -35,7 +35,7 @@ func (f *Fetch) validateKeep(r *Run) error {
 		rule{q.Budget != nil, "budget", "a budget needs the whole model before anything is written; " + gone +
 			": set bits instead, or keep the weights"},
 		rule{chain.Needs() != quant.Nothing, "method", "methods that watch the model need all of it before anything is written; " + gone +
-			": choose "+quant.WithoutModel()+", or keep the weights"},
+			": choose " + quant.WithoutModel() + ", or keep the weights"},
 	), check(r.Recipe.Stages["verify"],
 		rule{v.Enabled && v.Perplexity.MaxRatio != nil, "perplexity.max_ratio", "the perplexity of the source is measured on its weights; " + gone},
 		rule{v.Enabled && v.KL.Max != nil, "kl.max", "divergence is measured against the source; " + gone},

@@ -237,7 +237,7 @@ func TestStreamedDisk(t *testing.T) {
 	none(t, w.dir)
 }
 
-// A run that ended before its end goes on with what is missing, and fetches only what that needs.
+// A run that was interrupted continues with the missing items, and fetches only their shards.
 func TestStreamedResume(t *testing.T) {
 	w, h, dir := onHub(t, tiny, 6, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")
 	h.Fault(fakehub.Rule{Fault: fakehub.Status, Status: 404, Path: "*00004-of-00006*", Server: "storage", Skip: 1})
@@ -295,7 +295,7 @@ func TestStreamedKilled(t *testing.T) {
 	}
 }
 
-// A journal or a file that was damaged is not believed.
+// A damaged journal or file is not trusted.
 func TestStreamedDamagedPartial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
