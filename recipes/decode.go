@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// decodeInto reads a value onto what v points to. It follows encoding/json in what fits where and is
-// stricter about keys, null and numbers; it exists because encoding/json cannot say where an error of
-// an Unmarshaler belongs.
+// decodeInto decodes a value into v, a pointer. It converts types as encoding/json does but is stricter about keys, null and
+// numbers; it exists because encoding/json does not report the position of an Unmarshaler's error.
 func decodeInto(n *node, v any, path string) error {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() {
@@ -160,8 +159,8 @@ func (n *node) mismatch(path, want string) error {
 	return n.errorf(path, "must be %s, not %s%s", want, n, hint)
 }
 
-// wrap makes an *Error of what an Unmarshaler returned. Errors of encoding/json that name a key within
-// the value are moved to that key.
+// wrap converts the error of an Unmarshaler to an *Error. Errors of encoding/json that name a key within the value are
+// positioned at that key.
 func (n *node) wrap(err error, path string) error {
 	if err == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// ReadDocument reads a YAML file that is not a recipe with the strictness of one: the result is the whole document, to
-// be decoded as a section is. An error of the file system is returned as it is, any other one is an *Error.
+// ReadDocument reads a YAML file that is not a recipe as strictly as one: the result is the whole document, to be decoded as a
+// section is. An error of the file system is returned unchanged, any other one is an *Error.
 func ReadDocument(path string) (Section, error) {
 	data, err := readLimited(path)
 	if err != nil {

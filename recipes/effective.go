@@ -8,9 +8,9 @@ import (
 
 // EffectiveJSON is the recipe as one line of JSON with every default spelled out, always the same bytes for the same
 // recipe. The sections map a section's name to its decoded options; sections of the recipe that are missing there are
-// printed as they were written. Loading the result gives the same recipe again. Paths stay as they are written, relative to
-// the directory of the recipe's own file. An option whose default is not the zero value must not be tagged omitempty, or a
-// zero would come back as the default.
+// printed as they were written. Loading the result gives the same recipe again. Paths are not changed; they are relative to the
+// directory of the recipe's file. An option whose default is not the zero value must not be tagged omitempty, or a zero would
+// be loaded as the default.
 func EffectiveJSON(r *Recipe, sections map[string]any) ([]byte, error) {
 	n, err := r.effective(sections)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 
 // An Error is a mistake in a recipe and its place.
 type Error struct {
-	// File is the recipe's file as it was given to Load, or "--set " and the override that is at fault.
+	// File is the file name that was passed to Load, or "--set " and the invalid override.
 	File string
-	// Line and Column count from 1, Column in characters. Both are 0 if there is no such place.
+	// Line and Column count from 1, Column in characters. Both are 0 if the place is unknown.
 	Line, Column int
 	// Message begins with the path of the key, such as "quantize.bits: ".
 	Message string
@@ -48,7 +48,7 @@ type position struct {
 	line, col int
 }
 
-// errorf is an *Error at the position, about the value at a path.
+// errorf returns an *Error at the position, for the value at a path.
 func (p position) errorf(path, format string, args ...any) error {
 	e := &Error{Message: fmt.Sprintf(format, args...)}
 	if path != "" {

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// json is the kind as encoding/json calls it in an UnmarshalTypeError.
+// json is the name of the kind in an UnmarshalTypeError of encoding/json.
 func (k kind) json() string {
 	return [...]string{null: "null", boolean: "bool", number: "number", text: "string", sequence: "array", mapping: "object"}[k]
 }
@@ -68,7 +68,7 @@ func quote(s string) string {
 	return b.String()
 }
 
-// nodeOf is the tree of what a Go value marshals to, keys in the order declared.
+// nodeOf returns the tree of a Go value's JSON, keys in the order declared.
 func nodeOf(v any) (*node, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// LoadFile is Load for a file; an error of the file system is returned as it is.
+// LoadFile is Load for a file; an error of the file system is returned unchanged.
 func LoadFile(path string, sections []string, overrides ...string) (*Recipe, error) {
 	data, err := readLimited(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func Load(data []byte, filename string, sections []string, overrides ...string) 
 
 var ownKeys = []string{"version", "name", "model", "target", "limits", "variants"}
 
-// build checks a tree and makes a Recipe of it.
+// build checks a tree and converts it to a Recipe.
 func build(root *node, filename string, sections []string) (*Recipe, error) {
 	r := &Recipe{
 		Target:   DefaultTarget(),
@@ -60,7 +60,7 @@ func build(root *node, filename string, sections []string) (*Recipe, error) {
 	if root.kind != mapping {
 		return nil, r.Errorf("", "a recipe must be a mapping that begins with \"version: 1\", not %s", root)
 	}
-	// The version comes first: under another version the other complaints would mislead.
+	// The version comes first: with a different version, other errors would mislead.
 	if err := r.decode("version", &r.Version); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 	mapping
 )
 
-// A node is one value of a recipe with the place it was written at. Nodes are never changed after they
+// A node is one value of a recipe with its position. Nodes never change after they
 // were read, so recipes and their variants share them.
 type node struct {
 	kind    kind
@@ -90,7 +90,7 @@ func (n *node) without(key string) *node {
 	return &c
 }
 
-// merge lays a patch over a value: mappings key by key, anything else as a whole.
+// merge applies a patch to a value: mappings key by key, anything else as a whole.
 func merge(base, patch *node) *node {
 	if base.kind != mapping || patch.kind != mapping {
 		return patch
@@ -119,7 +119,7 @@ type step struct {
 
 var stepRE = regexp.MustCompile(`^(?:\.?([A-Za-z_][A-Za-z0-9_-]*)|\[([0-9]{1,6})\])`)
 
-// parsePath reads a path such as "overrides[1].match"; ok is false if it is none.
+// parsePath parses a path such as "overrides[1].match"; ok is false if the syntax is wrong.
 func parsePath(path string) (steps []step, ok bool) {
 	for rest := path; rest != ""; {
 		m := stepRE.FindStringSubmatch(rest)
@@ -136,7 +136,7 @@ func parsePath(path string) (steps []step, ok bool) {
 	return steps, true
 }
 
-// follow goes along a path as far as the tree goes; found counts the steps taken.
+// follow descends along a path as far as the tree goes; found counts the steps taken.
 func (n *node) follow(steps []step) (at *node, found int) {
 	for _, s := range steps {
 		next := n.get(s.key)
@@ -166,8 +166,8 @@ func joinKey(path, key string) string {
 
 func joinIndex(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// errorAt is an *Error about what lies at a path below n, whose own path is base. A key that is missing
-// at the top of a recipe is placed at the whole file.
+// errorAt returns an *Error for the value at a path below n, whose own path is base. For a key that is missing
+// at the top of a recipe, the position is the whole file.
 func errorAt(file string, n *node, base, path, format string, args ...any) error {
 	at := position{src: &source{name: file}}
 	if n != nil {

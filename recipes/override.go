@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// override returns the tree with the value at the path of "path=value" replaced. Mappings on the way are
-// made as needed; whether their keys exist is found out when the recipe is checked.
+// override returns the tree with the value at the path of "path=value" replaced. Missing mappings along the path are
+// added; their keys are checked with the rest of the recipe.
 func override(root *node, assignment string) (*node, error) {
 	src := &source{name: "--set " + assignment}
 	at := position{src: src}

@@ -25,15 +25,15 @@ const (
 	maxColumn = 1024 // of block structure, where each level of nesting takes a column
 )
 
-// read parses one YAML document. goccy/go-yaml says where everything is, invopop/yaml reads the same
-// text a second time, and a document that they understand differently is refused.
+// read parses one YAML document. goccy/go-yaml provides the positions, invopop/yaml reads the same
+// text a second time, and a document that they interpret differently is rejected.
 func read(filename string, data []byte) (*node, error) {
 	src := &source{name: filename}
 	whole := position{src: src}
 	if len(data) > maxBytes {
 		return nil, whole.errorf("", "the file is larger than 1 MiB")
 	}
-	// Editors on Windows write both of these.
+	// Editors on Windows write byte-order marks and CRLF.
 	data = bytes.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\r\n"), []byte("\n"))
 	src.lines = strings.Split(string(data), "\n")
 	n, err := parse(src, string(data), maxDepth)
@@ -84,8 +84,8 @@ func parse(src *source, data string, depth int) (*node, error) {
 	return n, confirm(src, data, n)
 }
 
-// attempt calls a YAML library and makes an error of a panic. Fuzzing has found none in the versions we
-// use, but malformed text keeps being reported to panic in others (goccy/go-yaml issues 540 and 890).
+// attempt calls a YAML library and converts a panic to an error. Fuzzing has found no panic in the versions in use,
+// but there are reports of others (goccy/go-yaml issues 540 and 890).
 func attempt[T any](f func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,12 +172,12 @@ func start(src *source, from ast.Node, otherwise position) position {
 	return place(src, from.GetToken())
 }
 
-// numberRE is a number of JSON. The other spellings of YAML are refused: 010 is eight to one reader and
+// numberRE matches a number of JSON. The other spellings of YAML are rejected: 010 is eight to one reader and
 // ten to another.
 var numberRE = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// convert makes our tree of a syntax tree. Scalars, lists and flow mappings know where they are; a block
-// mapping and a value that is left out are at the position given, that of their key.
+// convert converts a syntax tree. Scalars, lists and flow mappings have their own positions; a block
+// mapping and an omitted value get the given position, that of their key.
 func convert(src *source, from ast.Node, at position, path string, depth int) (*node, error) {
 	n := &node{at: at}
 	if from == nil {
@@ -278,7 +278,7 @@ func confirm(src *source, data string, n *node) error {
 		n = &node{at: position{src: src}}
 	}
 	if at, path := n.differs(second, ""); at != nil {
-		return at.errorf(path, "is understood differently by different YAML readers; put it in quotes")
+		return at.errorf(path, "is interpreted differently by different YAML readers; put it in quotes")
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ type Target struct {
 	Engine string `json:"engine" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
 	// Backends names the engine backends that must compute the package correctly, of [Backends], without repetition.
 	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Engine backends that must compute it correctly"`
-	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
+	// Context limits the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens; that of the checkpoint if absent"`
 }
 
@@ -88,7 +88,7 @@ type Variant struct {
 	patch *node
 }
 
-// Resolve makes a path that was written in the recipe usable from the working directory.
+// Resolve converts a path in the recipe to one that is valid from the working directory.
 func (r *Recipe) Resolve(path string) string {
 	path = filepath.FromSlash(path)
 	if filepath.IsAbs(path) {
@@ -97,8 +97,8 @@ func (r *Recipe) Resolve(path string) string {
 	return filepath.Join(r.Dir, path)
 }
 
-// Errorf is an *Error about the value at a key path such as "target.backends[1]", positioned there or,
-// where the recipe does not spell that value out, at the nearest thing around it.
+// Errorf returns an *Error for the value at a key path such as "target.backends[1]", positioned there or,
+// if the recipe does not contain that value, at the nearest one around it.
 func (r *Recipe) Errorf(path, format string, args ...any) error {
 	return errorAt(r.file, r.root, "", path, format, args...)
 }

@@ -1,6 +1,6 @@
 package recipes
 
-// A Section is the part of a recipe that belongs to one stage, not decoded yet. The zero Section is
+// A Section is the part of a recipe that belongs to one stage, before decoding. The zero Section is
 // absent.
 type Section struct {
 	file string
@@ -25,8 +25,8 @@ func (s Section) Decode(v any) error {
 	return decodeInto(s.node, v, s.name)
 }
 
-// Errorf is an *Error about the value at a path within the section, such as "overrides[1].match",
-// positioned there or, where the recipe does not spell that value out, at the nearest thing around it.
+// Errorf returns an *Error for the value at a path within the section, such as "overrides[1].match",
+// positioned there or, if the recipe does not contain that value, at the nearest one around it.
 // The empty path is the section itself.
 func (s Section) Errorf(path, format string, args ...any) error {
 	return errorAt(s.file, s.node, s.name, path, format, args...)

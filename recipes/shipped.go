@@ -22,7 +22,7 @@ func Shipped() []string {
 	return names
 }
 
-// ReadShipped is the text of a recipe in the binary. An error for an unknown name lists the known ones.
+// ReadShipped returns the text of a recipe in the binary. The error for an unknown name lists the known ones.
 func ReadShipped(name string) ([]byte, error) {
 	data, err := shipped.ReadFile(name + ".yaml")
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// unknown is the error for a key that is not among the known ones of the mapping at a path.
+// unknown returns the error for a key that the mapping at a path does not have.
 func (e entry) unknown(path string, known []string) error {
 	guess := ""
 	if g := nearest(e.key, known); g != "" {
@@ -25,7 +25,7 @@ func nearest(word string, known []string) string {
 }
 
 // distance counts the insertions, deletions, replacements and swaps of neighbours that lead from a to b;
-// bytes are fine, keys are ASCII. It gives up where the lengths alone reach the limit.
+// comparing bytes suffices, because keys are ASCII. It stops early if the lengths alone reach the limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -275,7 +275,7 @@ func TestEmbedRange(t *testing.T) {
 // stretch bounds how far float32 logits may move when the same sums are cut elsewhere.
 const stretch = 1e-4
 
-// One pass and single tokens give the same logits; a conversation starts anew after Reset.
+// One pass and single tokens give the same logits; a conversation starts from the beginning after Reset.
 func TestForward(t *testing.T) {
 	p := openPackage(t, small(t))
 	window := make([]int32, 41)

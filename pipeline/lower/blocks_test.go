@@ -155,7 +155,7 @@ var blockCases = []struct {
 			x.TimeMin, x.TimeMax = .001, .1
 			d.Layers[0][0].Block = x
 		}},
-	{name: "mamba beside attention", cache: 64, caches: 6, state: 4 * (34*3 + 34 + 4*5*6), precision: "high",
+	{name: "mamba next to attention", cache: 64, caches: 6, state: 4 * (34*3 + 34 + 4*5*6), precision: "high",
 		change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			l := d.Layers[0]
 			x := madeMamba("0.", 1)

@@ -69,7 +69,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		defer dst.file.Close()
 	}
 	debug.FreeOSMemory()
-	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // starts the peak anew, where it may
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // resets the peak where permitted
 	before, threads := peak(t), runtime.GOMAXPROCS(0)
 	timed := &timedSource{Source: src}
 	start := time.Now()

@@ -23,7 +23,7 @@ func F16ToF32(dst []float32, src []byte) {
 	f16ToF32(dst, src)
 }
 
-// littleEndian is set if float32 lie in memory as in files.
+// littleEndian is set if float32 have the same bytes in memory as in files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // F32FromBytes reads len(dst) little-endian float32 values. It panics unless src has 4 bytes for each.
@@ -36,7 +36,7 @@ func F32FromBytes(dst []float32, src []byte) {
 	f32FromBytesGeneric(dst, src)
 }
 
-// F32ToF16 writes src as little-endian half-precision values, each rounded as [F16Bits] says. It panics
+// F32ToF16 writes src as little-endian half-precision values, each rounded as by [F16Bits]. It panics
 // unless dst has 2 bytes for each.
 func F32ToF16(dst []byte, src []float32) {
 	checkBytes("F32ToF16", len(src), len(dst), 2)
@@ -58,8 +58,8 @@ func F32ToBF16(dst []uint16, src []float32) {
 }
 
 // ToF32 reads len(dst) stored values of a floating-point type. Those of F64 are rounded to the nearest float32, ties to even;
-// values that are too large become infinities. A type that is not one is
-// tensor.ErrUnsupported; a src that does not hold exactly len(dst) values is tensor.ErrCorrupt.
+// values that are too large become infinities. Any other type is a tensor.ErrUnsupported; a src that does not contain exactly
+// len(dst) values is a tensor.ErrCorrupt.
 func ToF32(dst []float32, src []byte, dtype tensor.DType) error {
 	var widen func([]float32, []byte)
 	switch dtype {

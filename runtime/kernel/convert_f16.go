@@ -39,5 +39,5 @@ func F16Value(bits uint16) float32 {
 	return math.Float32frombits(sign | math.Float32bits(float32(rest)*0x1p-24))
 }
 
-// RoundF16 is x as half precision keeps it.
+// RoundF16 is x rounded to half precision.
 func RoundF16(x float32) float32 { return F16Value(F16Bits(x)) }

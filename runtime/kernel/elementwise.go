@@ -40,8 +40,8 @@ func NonFinite(x []float32) int {
 	return -1
 }
 
-// ArgMax is the index of the largest element of row, the smallest index of several. NaNs are passed over; a row without
-// numbers gives 0.
+// ArgMax is the index of the largest element of row, the smallest index of several. NaNs are ignored; a row without numbers
+// gives 0.
 func ArgMax(row []float32) int {
 	top, best := float32(math.Inf(-1)), -1
 	for lo := 0; lo < len(row); lo += elementPiece {
@@ -53,7 +53,7 @@ func ArgMax(row []float32) int {
 	if best < 0 {
 		return 0
 	}
-	// A piece of NaNs looks like one of -Inf.
+	// A piece of only NaNs gives the same result as one of -Inf.
 	if i := best + atLeast(row[best:], top); i < len(row) {
 		return i
 	}

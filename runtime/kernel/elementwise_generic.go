@@ -22,7 +22,7 @@ func scaleGeneric(dst, x []float32, factor float32) {
 	}
 }
 
-// peaksGeneric returns the largest element, passing over NaNs, and the bits of the largest magnitude.
+// peaksGeneric returns the largest element, ignoring NaNs, and the bits of the largest magnitude.
 func peaksGeneric(x []float32) (top float32, size uint32) {
 	top = float32(math.Inf(-1))
 	for _, v := range x {
@@ -34,7 +34,7 @@ func peaksGeneric(x []float32) (top float32, size uint32) {
 	return top, size
 }
 
-// atLeastGeneric is the index of the first element that is not below limit, and no NaN; len(x) if there is none.
+// atLeastGeneric is the index of the first element, other than a NaN, that is not below limit; len(x) if there is none.
 func atLeastGeneric(x []float32, limit float32) int {
 	for i, v := range x {
 		if v >= limit {

@@ -4,7 +4,7 @@ package kernel
 
 // The functions of assembly take n elements, a multiple of eight and not 0. dst may be x or y.
 
-// piece is how many of n > 7 elements the next call takes.
+// piece is the number of elements, of n > 7, that the next call takes.
 func piece(n int) int { return min(n&^7, elementPiece) }
 
 func add(dst, x, y []float32) {

@@ -56,7 +56,7 @@ type attentionJob struct {
 	sinks                     []float32 // one for each head, or nil
 }
 
-// sees is the number of keys that query t attends to.
+// sees returns the number of keys that query t attends to.
 func (j *attentionJob) sees(t int) int {
 	if j.mask != nil {
 		return j.cache.len
@@ -115,7 +115,8 @@ func leavesOne(n int) bool {
 // singleDot reports whether the keys are multiplied with query t alone.
 func (j *attentionJob) singleDot(t int) bool { return t == j.tokens-1 && leavesOne(j.tokens) }
 
-// singleMix says the same of the values of the block that begins at start: without a mask the engine skips queries before it.
+// singleMix reports the same for the values of the block that begins at start: without a mask the engine skips queries before
+// it.
 func (j *attentionJob) singleMix(t, start int) bool {
 	if j.mask != nil {
 		return j.singleDot(t)

@@ -39,7 +39,7 @@ func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, next
 	}
 }
 
-// rowsTogether is how many of n rows one call takes.
+// rowsTogether is the number of rows, of n, that one call takes.
 func rowsTogether(n int) int {
 	if n == 4 {
 		return 2

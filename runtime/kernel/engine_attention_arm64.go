@@ -43,7 +43,7 @@ func (a *EngineAttention) attendQueries(j *attentionJob) {
 			t = max(t, start-j.past)
 		}
 		for t < j.end {
-			// Queries that see as much of the block come together; the last one may be on its own.
+			// Queries that attend to the same keys of the block are computed together; the last one may be alone.
 			n, next := min(engineBlock, j.sees(t)-start), t+1
 			single := j.singleDot(t) || j.singleMix(t, start)
 			for (n == engineBlock || j.mask != nil) && next < j.end && !single && !j.singleDot(next) && !j.singleMix(next, start) {

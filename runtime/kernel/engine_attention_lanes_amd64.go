@@ -21,7 +21,7 @@ type attentionLanes struct {
 	maskRows [maxLanes]int // where the mask of the query begins
 	mask     []float32     // of the keys of a block, like scores
 
-	// Of queries that the engine computes alone: weights or scores, and what a block comes to, [lanes, padded dim].
+	// Of queries that the engine computes alone: weights or scores, and the sums of a block, [lanes, padded dim].
 	row   [engineBlock]float32
 	alone []float32
 }
@@ -123,7 +123,7 @@ func (l *attentionLanes) dotAlone(j *attentionJob, keys []float32, i, size, lane
 	}
 }
 
-// mixAlone writes what lane i comes to with the block to row r of alone.
+// mixAlone writes the sums of lane i over the block to row r of alone.
 func (l *attentionLanes) mixAlone(j *attentionJob, values []float32, i, r, size, lanes int) {
 	for k := range size {
 		l.row[k] = l.scores[k*lanes+i]

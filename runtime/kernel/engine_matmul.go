@@ -53,7 +53,7 @@ func (s *matMulScratch) multiply(dst, a, b []float32, e, l, h, ldd int, transpos
 		a = s.rows
 	}
 	alone := leavesOne(e) // the last row
-	first := 0            // of the rows that the general product cannot make
+	first := 0            // of the rows that the general product does not compute
 	if l <= gemmSegment {
 		if transposeB {
 			MatMulT(dst, a, b, e, h, l, ldd, l, l)
@@ -212,7 +212,7 @@ func laneDot(x, y []float32) float32 {
 	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
 }
 
-// biasRows is how many rows the engine takes at a time through the kernel whose sums begin with the bias.
+// biasRows is the number of rows that the engine takes at a time through the kernel whose sums begin with the bias.
 const biasRows = 24
 
 // EngineMatMulT is MatMulT in the engine's order for linear layers with float weights: what EngineMatMul does for several

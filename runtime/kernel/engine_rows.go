@@ -45,7 +45,7 @@ func tileSum(x, tile []float32, quad bool) (sum [tileColumns]float32) {
 	return sum
 }
 
-// check panics unless all that the product touches lies in the slices.
+// check panics unless the product stays within the slices.
 func (p *tileProduct) check(dst, x, tiles, factors []float32) {
 	if p.heads <= 0 || p.count <= 0 || p.n < 0 {
 		panic("internal error: kernel: empty product")

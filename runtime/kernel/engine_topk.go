@@ -3,8 +3,8 @@ package kernel
 // EngineTopK writes the indices of the len(dst) largest elements of row to dst, the largest first, in the engine's order of
 // equal elements. order is scratch memory, which is returned for the next call. It panics if dst is longer than row.
 //
-// For one element that is the first of several; for more it is whatever std::partial_sort of libstdc++ leaves: a heap of
-// the first elements, into which every larger one is sifted, and a heap sort at the end.
+// If len(dst) is one, equal elements are in ascending order of index; otherwise in the order of std::partial_sort of libstdc++:
+// a heap of the first elements, into which every larger one is sifted, and a heap sort at the end.
 //
 // Emulates CPUTopKV2.cpp and MNNVectorTop1Float (CommonOptFunction.cpp).
 func EngineTopK(dst []int32, row []float32, order []int32) []int32 {
@@ -51,7 +51,7 @@ type partialSort struct {
 // less reports whether i comes before j.
 func (s *partialSort) less(i, j int32) bool { return s.row[i] > s.row[j] }
 
-// pop moves the first of a heap of n to place at, and what was there into the heap.
+// pop swaps the first of a heap of n with the index at place at, which enters the heap.
 func (s *partialSort) pop(n, at int) {
 	v := s.order[at]
 	s.order[at] = s.order[0]

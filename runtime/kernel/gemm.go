@@ -1,13 +1,12 @@
-// Package kernel computes on plain slices: matrix products, conversion between element types,
-// normalisation, softmax. Callers give whole rows and split the work with [Parallel]; a function that
-// may be called so gives the same bits for every split.
+// Package kernel computes on plain slices: matrix products, conversion between element types, normalization, softmax.
+// Callers pass whole rows and split the work with [Parallel]; a function that allows this gives the same bits for every split.
 //
 // Files ending in _generic.go are the definition: they fix rounding and the order of sums, in portable
 // Go that no compiler fuses, so that results agree between machines. Lengths are checked once in the
 // exported function; a wrong one is a broken invariant of the caller and panics.
 //
 // On amd64 the CPU's instructions decide once, at start, which code computes: see [Tier]. Every tier has the bits of the
-// definition, but for the payload of a NaN. The build tag purego leaves the assembly out.
+// definition, except for the payload of a NaN. The build tag purego leaves the assembly out.
 package kernel
 
 import "fmt"
@@ -18,7 +17,7 @@ const gemmSegment = 256
 // MatMulT computes dst = a · bᵀ for row-major float32 matrices: a is [m, k], b is [n, k] (the rows of a
 // weight matrix), dst is [m, n]. Row i of dst begins at dst[i*ldd], of a at a[i*lda], of b at b[i*ldb];
 // ldd >= n, lda >= k, ldb >= k. Elements of dst outside the m x n window are left alone. dst may not
-// overlap a or b. For a b that meets many a see [Packed].
+// overlap a or b. To multiply many a by the same b, see [Packed].
 //
 // Every element is summed in one canonical order, whatever m, n and the strides are. The k positions are cut in
 // segments of 256, the last of which may be shorter. The sum of a segment starts from +0 and takes its positions p in

@@ -3,8 +3,8 @@ package kernel
 import "sync"
 
 const (
-	// gemmBlockRows and gemmBlock bound the rows and the elements of a that are laid out at once: 768 KiB, which many an
-	// L2 cache keeps while the panels of b pass by. The former is a multiple of every tile's rows. With two segments
+	// gemmBlockRows and gemmBlock bound the rows and the elements of a that are laid out at once: 768 KiB, which fit many
+	// L2 caches while the panels of b are read. The former is a multiple of every tile's rows. With two segments
 	// instead of one dst is read and written half as often.
 	gemmBlockRows = 384
 	gemmBlock     = gemmBlockRows * 2 * gemmSegment
@@ -23,11 +23,11 @@ type gemm struct {
 	a, b  gemmSide
 	k     int  // positions
 	ldd   int  // stride of dst
-	add   bool // to what dst holds, instead of replacing it
+	add   bool // to dst, instead of replacing it
 	lower bool // only columns j <= i
 }
 
-// gemmScratch is the memory of a product besides its operands.
+// gemmScratch is the working memory of a product.
 type gemmScratch struct {
 	a [gemmBlock]float32
 	b [gemmStrip * gemmSegment]float32
@@ -62,7 +62,7 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 
 // block takes n positions from p on, as many as fit the scratch, for some rows and all columns.
 func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
-	direct := rows == 1 && g.a.layout == gemmByRow // one row is a tile as it is
+	direct := rows == 1 && g.a.layout == gemmByRow // one row is already a tile
 	for q := 0; q < n && !direct; q += gemmSegment {
 		g.a.fillAll(s.a[rows*q:], i, rows, p+q, min(gemmSegment, n-q), gemmTileRows())
 	}

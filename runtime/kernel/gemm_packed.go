@@ -21,8 +21,8 @@ func (p *Packed) Cols() int { return p.cols }
 // Bytes is the memory that p holds.
 func (p *Packed) Bytes() int { return 4 * cap(p.panels) }
 
-// Resize makes room for a matrix [n, k], in the memory that is there if it suffices. The content is undefined until
-// every row has been packed.
+// Resize makes room for a matrix [n, k], reusing the present memory if it suffices. The content is undefined until every row
+// has been packed.
 func (p *Packed) Resize(n, k int) {
 	p.panels = resizePanels(p.panels, n, k)
 	p.rows, p.cols = n, k

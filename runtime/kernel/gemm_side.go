@@ -2,7 +2,7 @@ package kernel
 
 import "unsafe"
 
-// gemmLayout says how a factor of a product lies in memory.
+// gemmLayout is the layout of a factor of a product in memory.
 type gemmLayout int
 
 const (
@@ -22,7 +22,7 @@ type gemmSide struct {
 // unless it is a panel, which is filled up with zeros.
 func (s *gemmSide) fillAll(dst []float32, i, rows, p, n, size int) {
 	step := n
-	if s.layout == gemmByPosition { // all rows of few positions, which lie side by side
+	if s.layout == gemmByPosition { // all rows of a few positions, which are contiguous
 		step = 16
 	}
 	for q := 0; q < n; q += step {

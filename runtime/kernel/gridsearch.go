@@ -6,10 +6,10 @@ import "fmt"
 // nearest with ties to even after the clamping, with every operation rounded to float32. The two functions below take
 // one block of values and many grids: a search tries all of them at once, one grid in a lane.
 
-// gridSpan is how many values are summed in float32, one after the other, before the sum goes to float64.
+// gridSpan is the number of values that are summed in float32, one after the other, before the sum is added in float64.
 const gridSpan = 128
 
-// GridSums stores what a weighted least-squares fit of x by scale*q + zero needs, for each of len(zero) grids: the sums
+// GridSums stores the sums for a weighted least-squares fit of x by scale*q + zero, for each of len(zero) grids: the sums
 // over the block of importance*q, of importance*q*q and of importance*q*x, each of len(zero) entries, one after the
 // other in sums. Runs of 128 values are summed in float32, in order, and the runs in float64. x, zero and inverse must
 // be finite. GridSums panics unless x and importance, and zero and inverse, have the same length, sums three times as

@@ -6,7 +6,7 @@ import (
 )
 
 // hugeChunk is how much memory for weights is allocated at a time, in bytes. Weights of a model are made together and
-// dropped together, so that sharing chunks keeps little alive.
+// dropped together, so shared chunks keep little unused memory alive.
 const hugeChunk = 4 << 20
 
 // huge is the current chunk.

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge requests large pages. A system that has none ignores it.
+// adviseHuge requests large pages. Systems without them ignore it.
 func adviseHuge(s []float32) {
 	const page = 1 << 12
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))

@@ -27,7 +27,7 @@ var tiers = []tier{
 	{"i8mm", switches{neon: true, dotprod: true, i8mm: true}},
 }
 
-// switches say which code runs. The dispatching functions read them at every call.
+// switches select the code that runs. The dispatching functions read them at every call.
 type switches struct {
 	avx2    bool // AVX2, FMA and F16C, which every CPU with AVX2 has
 	avxvnni bool // AVX-VNNI, the VEX form of VPDPBUSD; implies avx2
@@ -95,5 +95,5 @@ func (s switches) tier() string {
 }
 
 // Tier names the SIMD code in use: generic; avx2, avxvnni or avx512; neon, dotprod or i8mm. It is the best that the CPU
-// has, unless the environment variable LLMEXPORT_KERNEL names a lower one. The error says why the variable was ignored.
+// has, unless the environment variable LLMEXPORT_KERNEL names a lower one. The error is the reason that the variable was ignored.
 func Tier() (string, error) { return use.tier(), tierErr }

@@ -29,19 +29,19 @@ func NewLinearState(channels, taps, matrices int) *LinearState {
 // Len is the number of tokens that the state has processed.
 func (s *LinearState) Len() int { return s.len }
 
-// Fits reports whether the state is one of the shape that NewLinearState was asked for.
+// Fits reports whether NewLinearState was called with this shape.
 func (s *LinearState) Fits(channels, taps, matrices int) bool {
 	return s.channels == channels && s.old == taps-1 && s.matrices == matrices
 }
 
-// Reset makes it the state of no tokens: all zeros.
+// Reset sets the state before any tokens: all zeros.
 func (s *LinearState) Reset() {
 	s.len, s.pending = 0, 0
 	clear(s.taps)
 	clear(s.heads)
 }
 
-// Commit makes the result of the last call the state.
+// Commit replaces the state by the result of the last call.
 func (s *LinearState) Commit() {
 	if s.pending == 0 {
 		return

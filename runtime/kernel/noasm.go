@@ -61,7 +61,7 @@ func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
 
 func supported() switches { return switches{} }
 
-// int8Panels is the layout of the SIMD code, of which there is none.
+// int8Panels is the layout of the SIMD code; builds without assembly have none.
 type int8Panels struct{}
 
 func layoutOfInt8() int8Layout { return int8Layout{rows: 1} }

@@ -11,7 +11,7 @@ func RMSNormRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(exactNorm).rows("RMSNormRows", dst, x, gamma, rows, eps)
 }
 
-// normChunk is how many rows are normalised together.
+// normChunk is the number of rows that are normalized together.
 const normChunk = 16
 
 // norm computes a kind of norm for up to normChunk rows of len(gamma) > 0 elements.

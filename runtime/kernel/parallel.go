@@ -19,7 +19,7 @@ type funcTask func(lo, hi int)
 
 func (f funcTask) Do(lo, hi int) { f(lo, hi) }
 
-// chunksPerWorker lets a worker that was held up hand its share to the others.
+// chunksPerWorker is more than one, so that other workers can take over from one that was delayed.
 const chunksPerWorker = 4
 
 // ParallelTask is Parallel for a Task; it allocates nothing once enough helpers exist.
@@ -52,7 +52,7 @@ func ParallelTask(workers, n int, t Task) {
 	crew.free(j)
 }
 
-// job is one call of ParallelTask. Whoever works on it takes chunks until none is left.
+// job is one call of ParallelTask. Its workers take chunks until none is left.
 type job struct {
 	task       Task
 	chunks     int64
@@ -80,7 +80,7 @@ func (j *job) work() {
 type helper struct {
 	// box holds a job from give until the helper takes it, and claimed while it works.
 	box atomic.Pointer[job]
-	// asleep is set by a helper that is about to wait for a wake-up; whoever clears it has to send one.
+	// asleep is set by a helper that is about to wait for a wake-up; a goroutine that clears it must send one.
 	asleep atomic.Bool
 	wake   chan struct{}
 }
@@ -88,8 +88,8 @@ type helper struct {
 // claimed stands in the box of a helper at work.
 var claimed = new(job)
 
-// spins is how often a helper looks for a job before it sleeps: about 100 microseconds. A waiting caller yields its
-// processor after so many looks, in case the helper has none.
+// spins is the number of times that a helper polls for a job before it sleeps: about 100 microseconds. A waiting caller yields
+// its processor after as many polls, in case the helper has none.
 const spins = 2000
 
 func (h *helper) give(j *job) {
@@ -134,7 +134,7 @@ func (h *helper) loop() {
 	}
 }
 
-// crew keeps the helpers and jobs of the process that nobody uses.
+// crew holds the idle helpers and unused jobs of the process.
 var crew team
 
 type team struct {

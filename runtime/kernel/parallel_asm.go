@@ -2,7 +2,7 @@
 
 package kernel
 
-// pause tells the processor that it waits in a loop.
+// pause hints to the processor that this is a spin loop.
 //
 //go:noescape
 func pause()

@@ -17,13 +17,13 @@ type PeakLoop struct {
 // assembly.
 func PeakLoops() []PeakLoop { return peakLoops() }
 
-// PeakReadBlock is what PeakRead reads at least, in bytes.
+// PeakReadBlock is the least that PeakRead reads, in bytes.
 const PeakReadBlock = 512
 
-// peakReadCall is how many bytes one call of assembly reads.
+// peakReadCall is the number of bytes that one call of assembly reads.
 const peakReadCall = 256 << 10
 
-// PeakRead loads the whole blocks of b and keeps nothing of them. It does nothing and returns false without assembly.
+// PeakRead loads the whole blocks of b and discards them. Without assembly it does nothing and returns false.
 func PeakRead(b []byte) bool {
 	if !canPeakRead() {
 		return false

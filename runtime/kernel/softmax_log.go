@@ -2,8 +2,8 @@ package kernel
 
 import "math"
 
-// logTerms are 2/(2n+1) for n = 10 down to 1, the series of log((1+s)/(1-s)) / s after its 2. What is
-// left out is below 2^-58 for the s that Log meets.
+// logTerms are 2/(2n+1) for n = 10 down to 1, the series of log((1+s)/(1-s)) / s after its 2. The omitted terms are below 2^-58
+// for every s in Log.
 var logTerms = [...]float64{
 	2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3,
 }

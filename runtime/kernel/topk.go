@@ -6,8 +6,8 @@ import (
 )
 
 // TopK returns the indices of the k largest elements of row, the largest first, and the smaller index first where elements
-// are equal. NaNs are passed over, so there may be fewer than k. The result lies in dst if that has room. It panics if row
-// has more elements than an int32 counts.
+// are equal. NaNs are ignored, so there may be fewer than k. The result uses dst if that has room. It panics if row has more
+// elements than an int32 can count.
 func TopK(dst []int32, row []float32, k int) []int32 {
 	if len(row) > math.MaxInt32 {
 		panic("internal error: kernel.TopK: row too long")
@@ -40,7 +40,7 @@ func TopK(dst []int32, row []float32, k int) []int32 {
 	return h.index
 }
 
-// topHeap keeps the index that comes last in front.
+// topHeap keeps the index that comes last at the top.
 type topHeap struct {
 	row   []float32
 	index []int32

@@ -87,7 +87,7 @@ const (
 // recovered. An interpreter has errors in every second line, of which none is handled on the way.
 type failure struct{ error }
 
-// recovered turns the panic of a failed rendering into its error. Whoever starts a renderer defers it.
+// recovered turns the panic of a failed rendering into its error. It is deferred before a renderer starts.
 func recovered(err *error) {
 	switch f := recover().(type) {
 	case nil:

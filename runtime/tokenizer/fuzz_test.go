@@ -72,7 +72,7 @@ func FuzzEncode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "<|") {
-			return // text is not composed with a special token beside it
+			return // text is not composed with an adjacent special token
 		}
 		for _, tok := range all {
 			want := lossy(text)

@@ -93,7 +93,7 @@ func TestEngineGolden(t *testing.T) {
 				}
 				differ++
 				if strings.Contains(s, "<tool>") && strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 && unicode.IsSpace(r) }) {
-					continue // white space beside a token with lstrip and rstrip
+					continue // white space next to a token with lstrip and rstrip
 				}
 				if strings.Contains(strings.Join(losses, ""), "not cut off") || strings.Contains(s, "'ſ") {
 					continue // the long s is no s to the engine, whatever the case

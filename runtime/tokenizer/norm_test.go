@@ -126,7 +126,7 @@ func TestNormalizers(t *testing.T) {
 				}
 			}
 			for i, want := range g.Joined {
-				// Beyond plane 1 it matters to the forms of Unicode only what stands beside a character.
+				// Beyond plane 1 the forms of Unicode depend only on the adjacent characters.
 				if i < 2 || strings.HasPrefix(name, "NF") || strings.HasPrefix(name, "Precompiled") {
 					compare("joined", i, joined[i], want)
 				}

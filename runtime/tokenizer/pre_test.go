@@ -46,7 +46,7 @@ func comparePieces(t *testing.T, p preTokenizer, digests []string) {
 			all = append(all, strings.Join(pieces, "\x01"))
 		}
 		if tokenizertest.Digest(strings.Join(all, "\x02")) != want {
-			t.Errorf("texts %d to %d are cut otherwise than in the library", i*100, i*100+99)
+			t.Errorf("texts %d to %d are not cut as in the library", i*100, i*100+99)
 			return
 		}
 	}

@@ -167,7 +167,7 @@ func TestQuantizedFamilies(t *testing.T) {
 }
 
 // checkpointDirs are the small checkpoints with logits of transformers: those of the repository, and those that
-// LLMEXPORT_CHECKPOINTS names beside them, separated like PATH.
+// LLMEXPORT_CHECKPOINTS names in addition, separated like PATH.
 func checkpointDirs(t *testing.T) []string {
 	t.Helper()
 	patterns := []string{filepath.Join("..", "..", "pipeline", "arch", "testdata")}

@@ -194,7 +194,7 @@ func TestThreads(t *testing.T) {
 	const pack = 8 // of the wheels, which run AVX2 code
 	i := slices.IndexFunc(m.Threads, func(x manifest.Threads) bool { return x.Pack == pack })
 	if i < 0 {
-		t.Fatal("the manifest says nothing of pack width 8")
+		t.Fatal("the manifest does not list pack width 8")
 	}
 	safe := m.Threads[i].Safe
 	for _, n := range []int{255, 256, 512} {

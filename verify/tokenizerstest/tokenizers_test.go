@@ -90,7 +90,7 @@ func TestTokenizers(t *testing.T) {
 	names := map[string]bool{}
 	for _, e := range ref.Tokenizers {
 		if names[e.Name] {
-			t.Errorf("%s is there twice", e.Name)
+			t.Errorf("%s is a duplicate", e.Name)
 		}
 		names[e.Name] = true
 		ran := false

@@ -25,7 +25,7 @@ type family struct {
 	refuses []refusal
 	// same are other ways to write the config.
 	same []object
-	// shapes are changes for which weights are made anew.
+	// shapes are changes that need new weights.
 	shapes []object
 }
 

@@ -2,7 +2,7 @@
 
 package transformerstest
 
-// hybridFamilies have recurrent layers or convolutions beside attention.
+// hybridFamilies have recurrent layers or convolutions in addition to attention.
 var hybridFamilies = map[string]family{
 	"bamba": {
 		honours: []object{

@@ -213,7 +213,7 @@ var qwen3Text = []object{
 // capped are changes that bound logits.
 func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }
 
-// flat is a config whose text keys stand beside the others, as files of Qwen2-VL and 2.5-VL have them.
+// flat is a config whose text keys are next to the others, as in files of Qwen2-VL and 2.5-VL.
 func flat(config func(t *testing.T) object) func(t *testing.T) object {
 	return func(t *testing.T) object {
 		t.Helper()

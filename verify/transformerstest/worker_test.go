@@ -1,7 +1,7 @@
 //go:build transformers
 
 // Package transformerstest holds the families of pipeline/arch to transformers itself. Configs are changed key by key,
-// weights made anew in other shapes; then either a checkpoint is refused by name, or pipeline/reference computes the
+// new weights in other shapes; then either a checkpoint is rejected by name, or pipeline/reference computes the
 // logits that transformers computes of the same files. "make transformers" installs what it needs into
 // .venv/transformers at the top of the repository.
 package transformerstest

@@ -32,7 +32,7 @@ type renderer struct {
 // failure carries an error as a panic from where it arises to recovered, as in package template.
 type failure struct{ error }
 
-// recovered turns the panic of a failed parse or rendering into its error. Whoever starts one defers it.
+// recovered turns the panic of a failed parse or rendering into its error. It is deferred before either starts.
 func recovered(err *error) {
 	switch f := recover().(type) {
 	case nil:

@@ -157,7 +157,7 @@ func marshal(t *testing.T, list []String) []byte {
 	return b.Bytes()
 }
 
-// TestGenerate makes the corpus anew and compares it with the file, uncompressed: what gzip makes of it is up to the
+// TestGenerate makes the corpus again and compares it with the file, uncompressed: its compressed form depends on the
 // release of Go.
 func TestGenerate(t *testing.T) {
 	want := marshal(t, generate(t))

@@ -412,7 +412,7 @@ func (g *generator) long() {
 	g.hard("long", g.of(letters, 10000))
 }
 
-// splices cut all that is there and put the pieces together anew, mostly between characters.
+// splices cut all texts and recombine the pieces, mostly between characters.
 func (g *generator) splices() {
 	all := g.strings
 	g.fill(g.hard, "splice", 3400, func() string {

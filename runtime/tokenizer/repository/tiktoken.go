@@ -43,7 +43,7 @@ func readTiktoken(b []byte) (tiktokenRanks, error) {
 			ranks = append(ranks, "")
 		}
 		if ranks[id] != "" {
-			return nil, fmt.Errorf("line %d, rank %d, is there already: %w", number, id, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("line %d: rank %d is a duplicate: %w", number, id, tensor.ErrCorrupt)
 		}
 		ranks[id] = string(token)
 	}
