@@ -5,6 +5,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,9 +18,9 @@ const maxWidth = 160
 
 var rawString = regexp.MustCompile("`[^`]*`")
 
-// checked are the directories whose Go files TestProse checks.
-var checked = []string{"cmd/", "internal/depcheck/", "internal/disk/", "internal/fakehub/", "internal/fakes3/", "internal/jsondoc/", "internal/sealed/",
-	"internal/sheet/", "pipeline/watch/", "pipeline/arch/", "publish/", "runtime/bench/", "runtime/mnn/", "runtime/tensor/"}
+// unchecked are the directories whose Go files TestProse does not check yet.
+var unchecked = []string{"internal/hub", "internal/transfer", "internal/transfer/benchhub", "pipeline/calibrate", "pipeline/forward", "quant", "verify",
+	"verify/reference"}
 
 // stilted maps phrases that a native reader stumbles over to plain ones. Comments and string literals do not have them.
 var stilted = map[string]string{
@@ -57,7 +58,7 @@ var phrases = regexp.MustCompile(`\b(?:` + strings.Join(slices.Sorted(maps.Keys(
 func TestProse(t *testing.T) {
 	files := 0
 	walk(t, func(name string) {
-		if !strings.HasSuffix(name, ".go") || !slices.ContainsFunc(checked, func(d string) bool { return strings.HasPrefix(name, d) }) || name == "internal/depcheck/prose_test.go" {
+		if !strings.HasSuffix(name, ".go") || slices.Contains(unchecked, path.Dir(name)) || name == "internal/depcheck/prose_test.go" {
 			return
 		}
 		src := read(t, name)
@@ -69,7 +70,7 @@ func TestProse(t *testing.T) {
 			t.Errorf("%s:%d: %s", name, p.line, p.text)
 		}
 	})
-	if files < 100 {
+	if files < 500 {
 		t.Errorf("only %d files found: the walk is broken", files)
 	}
 }

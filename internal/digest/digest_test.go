@@ -31,7 +31,8 @@ func TestDigest(t *testing.T) {
 	if p, err := Parse(string(d)); err != nil || p != d {
 		t.Errorf("%s, %v", p, err)
 	}
-	for _, bad := range []string{"", abc, "sha256:", "sha256:" + abc[1:], "sha256:" + abc + "0", "sha256:" + strings.ToUpper(abc), "sha1:" + abc, "sha256:../" + abc[3:]} {
+	for _, bad := range []string{"", abc, "sha256:", "sha256:" + abc[1:], "sha256:" + abc + "0", "sha256:" + strings.ToUpper(abc),
+		"sha1:" + abc, "sha256:../" + abc[3:]} {
 		if p, err := Parse(bad); p != "" || !errors.Is(err, fault.ErrCorrupt) {
 			t.Errorf("%q: %q, %v", bad, p, err)
 		}

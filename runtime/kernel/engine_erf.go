@@ -30,7 +30,7 @@ func erf(x float64) float64 {
 		r := float64(Exp(-float64(z*z)-0.5625) * Exp(float64((z-a)*(z+a))+pairs(s, num)/pairs(s, den)))
 		return math.Copysign(1-r/a, x)
 	}
-	return math.Copysign(1, x) // also for a NaN, which the engine does not propagate
+	return math.Copysign(1, x) // also for a NaN
 }
 
 // pairs is c[0] + c[1] s + c[2] s² + ..., summed as (c[0] + c[1] s) + s² (c[2] + c[3] s) + ...

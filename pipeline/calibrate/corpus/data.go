@@ -80,7 +80,8 @@ func (d Data) format() (fileFormat, error) {
 	if d.Format != "" {
 		return fileFormat{}, fmt.Errorf("unknown format %q; the formats are %s", d.Format, strings.Join(names, ", "))
 	}
-	return fileFormat{}, fmt.Errorf("the extension %q names no known format; set format to one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
+	return fileFormat{}, fmt.Errorf("the extension %q names no known format; set format to one of %s, or use %s", ext,
+		strings.Join(names, ", "), strings.Join(extensions, ", "))
 }
 
 // columns are the possible names of the column to read, best first.

@@ -60,7 +60,8 @@ func nodeTexts() []string {
 			return pick("▁", "▁▁", "Ġ", "Ċ", "##", "##ab", "<0x41>", "<0x0A>", "<0x", "\u0100", "\u0143")
 		},
 	}
-	texts := []string{"", " ", "\n", "a", "▁", "\x80", "<s>", "\u00a0", "  ", "a ", " a", strings.Repeat("ab", 200), strings.Repeat(" ", 300), strings.Repeat("中", 150), strings.Repeat("a", 101)}
+	texts := []string{"", " ", "\n", "a", "▁", "\x80", "<s>", "\u00a0", "  ", "a ", " a", strings.Repeat("ab", 200),
+		strings.Repeat(" ", 300), strings.Repeat("中", 150), strings.Repeat("a", 101)}
 	for len(texts) < 3000 {
 		var b strings.Builder
 		use := make([]func() string, 1+rng.IntN(4))
@@ -254,7 +255,8 @@ func nodeCases() map[string]*mtok.File {
 		}
 		cases[name] = m
 	}
-	table := tableOf(map[rune]string{'A': "a", 'B': "", 0xAD: "", 0xC9: "E\u0301", 0xE9: "e\u0301", 0x130: "I\u0307", 0x300: "!", 0x2126: "Ω", 0x2460: "1", 0xFB01: "fi", 0xFDFA: "صلى الله", 0xFFFD: "?", 0x1F44D: "up"})
+	table := tableOf(map[rune]string{'A': "a", 'B': "", 0xAD: "", 0xC9: "E\u0301", 0xE9: "e\u0301", 0x130: "I\u0307", 0x300: "!",
+		0x2126: "Ω", 0x2460: "1", 0xFB01: "fi", 0xFDFA: "صلى الله", 0xFFFD: "?", 0x1F44D: "up"})
 	nfd := tableOf(map[rune]string{0xC9: "E\u0301", 0xE9: "e\u0301", 0x390: "ι\u0308\u0301", 0x1100: "\u0327", 0xFFFD: "\x80x"})
 	norms := map[string]mtok.Normalizer{
 		"empty":        {Tag: mtok.NormEmpty},
@@ -276,7 +278,8 @@ func nodeCases() map[string]*mtok.File {
 		"strip left":   {Tag: mtok.NormStrip, Left: true},
 		"strip right":  {Tag: mtok.NormStrip, Right: true},
 		"sequence": {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormStrip, Left: true, Right: true}, {Tag: mtok.NormPrepend, Content: "▁"},
-			{Tag: mtok.NormReplace, Pattern: " ", Content: "▁"}, {Tag: mtok.NormSequence}, {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormBert, Lower: true}}}}},
+			{Tag: mtok.NormReplace, Pattern: " ", Content: "▁"}, {Tag: mtok.NormSequence},
+			{Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormBert, Lower: true}}}}},
 		"sequence none": {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormNone}, {Tag: mtok.NormBert, Lower: true}, {Tag: mtok.NormNone}}},
 	}
 	fuse := mtok.Decoder{Tag: mtok.DecFuse}
@@ -294,14 +297,16 @@ func nodeCases() map[string]*mtok.File {
 		"metaspace none":   {Tag: mtok.PreMetaspace, Flag: true},
 		"metaspace other":  {Tag: mtok.PreMetaspace, Replacement: "_-", Flag: true},
 		"bert":             {Tag: mtok.PreBert},
-		"sequence":         {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreBert}, {Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}, {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreDigits, Flag: true}}}}},
-		"sequence none":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreNone}}},
-		"wide":             split("[一-龥぀-ゟ゠-ヿ]+", false, 0),
-		"wide negated":     split("[^一-龥 ]+", false, 0),
-		"wide one":         split("[一-龥]", false, 2),
-		"wide removed":     split("▁", false, 1),
-		"wide two":         split("中文+", true, 0),
-		"wide invalid":     split("[\ufff0-\uffff]", false, 0),
+		"sequence": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreBert},
+			{Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true},
+			{Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreDigits, Flag: true}}}}},
+		"sequence none": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreNone}}},
+		"wide":          split("[一-龥぀-ゟ゠-ヿ]+", false, 0),
+		"wide negated":  split("[^一-龥 ]+", false, 0),
+		"wide one":      split("[一-龥]", false, 2),
+		"wide removed":  split("▁", false, 1),
+		"wide two":      split("中文+", true, 0),
+		"wide invalid":  split("[\ufff0-\uffff]", false, 0),
 	}
 	for i, regex := range []string{
 		`\s+`, ` `, `\p{N}`, `\p{N}{1,3}`, `[\p{L}\p{M}]+|\P{L}`, `\w+|[^\w\s]+`, `(?i:'s|'t|'re)|\p{Lu}?\p{Ll}+|\d{2}`, `\p{P}|\p{S}+`, `a*`, `(?:ab|a)c|(a|b)+`, `[^a-z\]]{2,}?.`,
@@ -323,10 +328,13 @@ func nodeCases() map[string]*mtok.File {
 	byteLevel := mtok.PreTokenizer{Tag: mtok.PreByteLevel}
 	mappings := map[string]mtok.PreTokenizer{
 		"gpt2": {Tag: mtok.PreByteLevel, Flag: true}, "none": byteLevel,
-		"twice":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, byteLevel}},
-		"first":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, {Tag: mtok.PreDigits, Flag: true}}},
-		"llama3":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(regex.Llama3, false, 0), byteLevel}},
-		"deepseek":  {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`\p{N}{1,3}`, false, 0), split("[一-龥぀-ゟ゠-ヿ]+", false, 0), split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", false, 0), byteLevel}},
+		"twice":  {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, byteLevel}},
+		"first":  {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, {Tag: mtok.PreDigits, Flag: true}}},
+		"llama3": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(regex.Llama3, false, 0), byteLevel}},
+		"deepseek": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`\p{N}{1,3}`, false, 0),
+			split("[一-龥぀-ゟ゠-ヿ]+", false, 0),
+			split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "+
+				"?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", false, 0), byteLevel}},
 		"gpt4o":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`, false, 0), byteLevel}},
 		"digits":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreByteLevel, Flag: true}}},
 		"metaspace": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreMetaspace, Replacement: "Ġ", Flag: true}, byteLevel}},

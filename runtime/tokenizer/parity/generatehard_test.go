@@ -122,7 +122,8 @@ func blocks(pairs ...rune) (list []rune) {
 // marks are what a normalizer changes, or must not.
 func (g *generator) marks() {
 	var pairs []string // letters with a canonical decomposition, decomposed
-	for _, c := range blocks(0xc0, 0x233, 0x386, 0x3ce, 0x400, 0x4f9, 0x622, 0x6d3, 0x929, 0x9df, 0xa33, 0xb5d, 0xb94, 0xd4c, 0xdda, 0xdde, 0xf43, 0xfb9, 0x1026, 0x1026, 0x1b06, 0x1b43, 0x1e00, 0x1fff, 0x212b, 0x212b, 0x219a, 0x22ed, 0x304c, 0x30fe,
+	for _, c := range blocks(0xc0, 0x233, 0x386, 0x3ce, 0x400, 0x4f9, 0x622, 0x6d3, 0x929, 0x9df, 0xa33, 0xb5d, 0xb94, 0xd4c, 0xdda,
+		0xdde, 0xf43, 0xfb9, 0x1026, 0x1026, 0x1b06, 0x1b43, 0x1e00, 0x1fff, 0x212b, 0x212b, 0x219a, 0x22ed, 0x304c, 0x30fe,
 		0x1109a, 0x110ab, 0x1112e, 0x1112f, 0x1134b, 0x1134c, 0x114bb, 0x114be, 0x115ba, 0x115bb, 0x11938, 0x11938) {
 		if d := norm.NFD.String(string(c)); d != string(c) {
 			pairs = append(pairs, d)
@@ -137,7 +138,8 @@ func (g *generator) marks() {
 			return pick(g, []string{"", "m", "na", "Z"}) + pick(g, pairs) + pick(g, []string{"", "l", "te"}) + pick(g, pairs)
 		})
 	})
-	above := []rune{0x300, 0x301, 0x302, 0x303, 0x304, 0x306, 0x307, 0x308, 0x30a, 0x30b, 0x30c, 0x30f, 0x311, 0x313, 0x314, 0x342, 0x345, 0x340, 0x341, 0x343, 0x344}
+	above := []rune{0x300, 0x301, 0x302, 0x303, 0x304, 0x306, 0x307, 0x308, 0x30a, 0x30b, 0x30c, 0x30f, 0x311, 0x313, 0x314, 0x342,
+		0x345, 0x340, 0x341, 0x343, 0x344}
 	below := []rune{0x323, 0x324, 0x325, 0x327, 0x328, 0x32d, 0x32e, 0x330, 0x331, 0x31b, 0x334, 0x338, 0x316, 0x35c, 0x360, 0x489, 0x20dd, 0x1ab0, 0x1dc0}
 	bases := []rune("aeiouyAEIOUYcdghklnrstwzCDGHKLNRSTWZαεηιουωΑΩаеиоуАЕИ<=>あかハ\u00e2\u01a1\u1ea1ạǖṩ")
 	g.fill(g.hard, "marks", 450, func() string {
@@ -154,7 +156,8 @@ func (g *generator) marks() {
 		}))
 	})
 	g.fill(g.hard, "marks", 100, func() string { // without a base, or on one that takes none
-		return pick(g, []string{"", " ", "\n", "1", "-", "的", "🙂", "\u200b", "\t"}) + g.of(append(above, g.byCategory["Mn"]...), g.between(1, 4)) + pick(g, []string{"", "a", " b"})
+		return pick(g, []string{"", " ", "\n", "1", "-", "的", "🙂", "\u200b", "\t"}) + g.of(append(above, g.byCategory["Mn"]...),
+			g.between(1, 4)) + pick(g, []string{"", "a", " b"})
 	})
 	jamo := [3][]rune{blocks(0x1100, 0x1112), blocks(0x1161, 0x1175), blocks(0x11a8, 0x11c2)}
 	odd := blocks(0x1113, 0x115f, 0x1160, 0x1160, 0x1176, 0x11a7, 0x11c3, 0x11ff, 0xa960, 0xa97c, 0xd7b0, 0xd7fb, 0x302e, 0x302f)
@@ -188,7 +191,9 @@ func (g *generator) marks() {
 			var b strings.Builder
 			for range g.between(1, 4) {
 				b.WriteString(at(0x15, 0x16, 0x17, 0x1c, 0x21, 0x22, 0x28, 0x2b, 0x2f, 0x30, 0x33))
-				b.WriteString(pick(g, []string{"", at(0x3c), at(0x4d), at(0x4d) + "\u200d", at(0x4d) + "\u200c", at(0x3e, 0x3f, 0x40, 0x41, 0x42, 0x46, 0x47, 0x48), at(0x47) + at(0x3e), at(0x46) + at(0x56, 0x57, 0x3e), at(0x4d) + at(0x3c), at(0x02), at(0x52) + at(0x51)}))
+				b.WriteString(pick(g, []string{"", at(0x3c), at(0x4d), at(0x4d) + "\u200d", at(0x4d) + "\u200c",
+					at(0x3e, 0x3f, 0x40, 0x41, 0x42, 0x46, 0x47, 0x48), at(0x47) + at(0x3e), at(0x46) + at(0x56, 0x57, 0x3e), at(0x4d) +
+						at(0x3c), at(0x02), at(0x52) + at(0x51)}))
 			}
 			return b.String()
 		}))
@@ -247,15 +252,18 @@ func (g *generator) emoji() {
 		case 7:
 			return string(pick(g, []rune("0123456789#*"))) + pick(g, []string{vs16, ""}) + "\u20e3"
 		case 8:
-			return "🏴" + pick(g, []string{"\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", zwj + "☠️", "\U000e0067\U000e0062"})
+			return "🏴" + pick(g, []string{"\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+				"\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", zwj + "☠️", "\U000e0067\U000e0062"})
 		case 9:
-			return pick(g, []string{"🏳️" + zwj + "🌈", "🏳️" + zwj + "⚧️", "❤️" + zwj + "🔥", "👁️" + zwj + "🗨️", "🐻" + zwj + "❄️", "😮" + zwj + "💨", "😵" + zwj + "💫", "🐕" + zwj + "🦺", "🍋" + zwj + "🟩", "🐦" + zwj + "🔥", "⛓️" + zwj + "💥", "🙂" + zwj + "↔️"})
+			return pick(g, []string{"🏳️" + zwj + "🌈", "🏳️" + zwj + "⚧️", "❤️" + zwj + "🔥", "👁️" + zwj + "🗨️", "🐻" + zwj + "❄️",
+				"😮" + zwj + "💨", "😵" + zwj + "💫", "🐕" + zwj + "🦺", "🍋" + zwj + "🟩", "🐦" + zwj + "🔥", "⛓️" + zwj + "💥", "🙂" + zwj + "↔️"})
 		case 10: // cut
 			return pick(g, []string{zwj, vs16, string(pick(g, skins)), g.of(blocks(0x1f1e6, 0x1f1ff), 1), "👩" + zwj, zwj + "💻", "1" + vs16, "\u20e3", zwj + zwj + "👩"})
 		case 11:
 			return string(pick(g, []rune("©®‼⁉™ℹ↔↩⌚⏏Ⓜ▪▶◀☀☁☎☑☔☕☠☯♠♥♨♻⚓⚡⚽✂✅✈✔✨❄❌❓❤➕➰⤴⬅⭐〰〽㊗㊙🀄🃏🅰🆎🈁🈚"))) + pick(g, []string{"", vs16, "\ufe0e"})
 		case 12:
-			return pick(g, []string{"🫱", "👩", "👨", "🧑"}) + string(pick(g, skins)) + zwj + pick(g, []string{"🤝" + zwj, "❤️" + zwj, ""}) + pick(g, []string{"🫲", "👩", "👨", "🧑"}) + string(pick(g, skins))
+			return pick(g, []string{"🫱", "👩", "👨", "🧑"}) + string(pick(g, skins)) + zwj + pick(g, []string{"🤝" + zwj, "❤️" + zwj, ""}) +
+				pick(g, []string{"🫲", "👩", "👨", "🧑"}) + string(pick(g, skins))
 		default:
 			return string(pick(g, blocks(0x1fa70, 0x1faff, 0x1f7e0, 0x1f7f0, 0x1f90c, 0x1f93f, 0x1fae0, 0x1faef)))
 		}
@@ -264,7 +272,8 @@ func (g *generator) emoji() {
 	g.fill(g.hard, "emoji", 500, func() string { return g.join(g.between(1, 4), func() string { return g.around(one()) }) })
 }
 
-var allSpaces = []rune{' ', '\t', '\n', '\v', '\f', '\r', 0x85, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000}
+var allSpaces = []rune{' ', '\t', '\n', '\v', '\f', '\r', 0x85, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005,
+	0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000}
 
 // spaces are runs of white space, of what looks like it, and of several kinds.
 func (g *generator) spaces() {
@@ -297,7 +306,8 @@ func (g *generator) bytes() {
 		"\xc0\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xe0\x9f\xbf", "\xf0\x80\x80\xaf", "\xf0\x8f\xbf\xbf", // overlong
 		"\xed\xa0\x80", "\xed\xbf\xbf", "\xed\xa0\xbd\xed\xb8\x80", "\xed\xaf\xbf", // surrogates
 		"\xf4\x90\x80\x80", "\xf7\xbf\xbf\xbf", "\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80", // beyond
-		"\xc3\x28", "\xe2\x28\xa1", "\xe2\x82\x28", "\xf0\x28\x8c\xbc", "\xf0\x90\x28\xbc", "\xff\xfe\x41\x00", "\xef\xbb", "\xa9\xc3", "caf\xe9", "\x93quoted\x94", "na\xefve",
+		"\xc3\x28", "\xe2\x28\xa1", "\xe2\x82\x28", "\xf0\x28\x8c\xbc", "\xf0\x90\x28\xbc", "\xff\xfe\x41\x00", "\xef\xbb", "\xa9\xc3",
+		"caf\xe9", "\x93quoted\x94", "na\xefve",
 	}
 	for _, b := range bad {
 		g.hard("invalid", b)
