@@ -6,33 +6,33 @@ export CGO_ENABLED := 0
 
 VERSION   ?= dev
 FUZZTIME  ?= 10s
-# How many damaged graphs `make asan` runs.
+# The number of damaged graphs that `make asan` runs.
 ASANRUNS  ?= 2000
 COUNT     ?= 10
-# What `make bench` runs, where it looks, and where it writes.
+# The benchmarks of `make bench`, their directories and the output file.
 BENCH      ?= .
 BENCH_DIRS ?=
 BENCH_OUT  ?= bin/bench.txt
-# Further flags of go test, such as -v or -run.
+# More flags of go test, such as -v or -run.
 TESTFLAGS ?=
 # Engine releases that `make engine` tests against.
 ENGINES   ?= 3.5.0 3.6.0 3.6.1
 PYTHON    ?= python3
-# What `make transformers` tests against, and further flags of pip for torch, such as an index of builds without CUDA.
+# Packages that `make transformers` tests against, and more flags of pip for torch, such as an index of builds without CUDA.
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
 TORCH_FLAGS  ?=
 # The clients that `make hub` tests against, unless HUB_PYTHON names a Python that has them.
 HUB ?= huggingface_hub==2.4.0 hf-xet==1.8.0 modelscope-hub==0.5.1
 export HUB_PYTHON ?=
-# The library that `make tokenizers` tests against; where tokenizers of models are, if not to be downloaded.
+# The library that `make tokenizers` tests against; the folder with tokenizers of models, which are downloaded if it is empty.
 TOKENIZERS ?= tokenizers==0.23.3
 export LLMEXPORT_TOKENIZERS ?=
 # What `make reference` records, and a package with vocabularies that Mistral published, from which nothing is imported, so
 # that it comes without what it needs.
 REFERENCE       ?= tokenizers==0.23.3 transformers==5.23.0 jinja2==3.1.6 sentencepiece==0.2.3 protobuf==7.36.2 tiktoken==0.14.0 numpy==2.4.6
 REFERENCE_FILES ?= mistral-common==1.13.1
-# How long an engine may work on a tokenizer in `make tokenizers-doc`.
+# The time limit of an engine for one tokenizer in `make tokenizers-doc`.
 PATIENCE ?= 5m
 # Texts, which are files or the word code, and tokenizers, which are names or files, of `make bench-tokenizers`.
 BENCH_TEXTS      ?= code
@@ -71,7 +71,7 @@ help: ## list the targets
 	@set -euo pipefail; grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | while IFS=$$'\t' read -r name text; do printf '  %-19s %s\n' "$$name" "$$text"; done
 
 .PHONY: build
-build: ## build the static binary into bin/
+build: ## build the static binary in bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/llmexport
 
 .PHONY: sign
@@ -83,12 +83,12 @@ demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
 
 .PHONY: test
-test: ## vet, and test everything but what takes long
+test: ## vet, and run all tests except the long ones
 	go vet ./...
 	go test -short -timeout 10m $(TESTFLAGS) ./...
 
 .PHONY: test-long
-test-long: ## run the tests that make test leaves out or cuts short
+test-long: ## run the tests that make test skips or shortens
 	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=.venv --exclude-dir=.git 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
 	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
 	go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
@@ -97,7 +97,7 @@ test-long: ## run the tests that make test leaves out or cuts short
 test-all: test test-long ## test everything
 
 .PHONY: vuln
-vuln: ## look for known vulnerabilities in what the program calls (needs the Go vulnerability database)
+vuln: ## look for known vulnerabilities in the functions that the program calls (needs the Go vulnerability database)
 	@set -uo pipefail; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; code=0; \
 	for dir in . cmd/llmexport-sign; do (cd $$dir && timeout 300 go run $(GOVULNCHECK) ./...) >"$$log" 2>&1 || code=$$?; \
 		if [ $$code = 3 ]; then cat "$$log"; exit 1; fi; \
@@ -111,7 +111,7 @@ test-sign: ## vet, staticcheck, test and fuzz llmexport-sign, which the other ta
 	@cd cmd/llmexport-sign && $(MAKE) --no-print-directory -f ../../Makefile fuzz
 
 .PHONY: bigtest
-bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check the memory that takes (some minutes)
+bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check their memory (minutes)
 	LLMEXPORT_BIG=38 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
 	LLMEXPORT_BIG=1 go test -count 1 -timeout 30m -run 'TestPlanOfATerabyte|TestExpertsStream' -v ./cmd/llmexport
 
@@ -126,7 +126,7 @@ registry: ## test publishing to a real OCI registry, that of Debian's package do
 	fi
 
 .PHONY: s3
-s3: ## test publishing to a real S3 store, MinIO, which MINIO_BIN or the path has, or which is built from its sources (minutes)
+s3: ## test publishing to a real S3 store, MinIO of MINIO_BIN or PATH, or else built from source (minutes)
 	@set -euo pipefail; bin=$${MINIO_BIN:-$$(command -v minio || true)}; if [ -z "$$bin" ]; then \
 		bin=$$PWD/.venv/minio/minio; [ -x "$$bin" ] || GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/minio go install $(MINIO) || true; \
 	fi; \
@@ -156,7 +156,7 @@ purego: ## test runtime and quant without assembly
 	go test -tags purego -timeout 20m $(TESTFLAGS) -run TestPackages ./pipeline/stage
 
 .PHONY: tiers
-tiers: ## test with every set of instructions that the CPU has, not only with the best
+tiers: ## test with every instruction set of the CPU, not only the best one
 	@set -euo pipefail; for t in generic avx2 avxvnni avx512; do \
 		if ! LLMEXPORT_KERNEL=$$t go test -count 1 -run TestTier ./runtime/kernel >/dev/null; then echo "tiers: this CPU has no $$t"; continue; fi; \
 		echo "== $$t"; \
@@ -216,14 +216,14 @@ generate: ## rewrite generated code (needs flatc)
 	go generate ./...
 
 .PHONY: generate-unchanged
-generate-unchanged: ## fail when generated code is not what the generator makes
+generate-unchanged: ## fail if generated code differs from the output of the generator
 	@set -euo pipefail; have=$$(flatc --version 2>/dev/null || echo none); case "$$have" in *" $(FLATC)") ;; \
 		*) echo "generate-unchanged: skipped, it needs flatc $(FLATC), found: $$have"; exit 0;; esac; \
 	before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate; \
 	if [ "$$before" != "$$(git diff | git hash-object --stdin)" ]; then git diff --stat; echo "generated code changed: commit it"; exit 1; fi
 
 .PHONY: arm64
-arm64: ## test for arm64 under qemu, or only compile where qemu-aarch64 is missing
+arm64: ## test for arm64 under qemu, or only compile if qemu-aarch64 is missing
 	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \
 		GOARCH=arm64 go test -short -timeout 30m -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
 		: "of the quantizers what holds their bits; all of their tests take very long under emulation"; \
@@ -253,7 +253,7 @@ engine: engine-venvs ## test packages on the released engines of ENGINES (needs 
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
 
 .PHONY: foreign
-foreign: ## read, run, verify and compare packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the text of their numbers
+foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the evaluation text
 	@if [ -z "$$LLMEXPORT_FOREIGN" ]; then echo "foreign: LLMEXPORT_FOREIGN names no folder"; exit 1; fi
 	go test -tags foreign -count=1 -timeout 20m $(TESTFLAGS) -run 'Foreign|TestForms' ./runtime ./runtime/mnn ./verify ./cmd/llmexport
 
@@ -272,18 +272,18 @@ transformers-venv: ## install TORCH and TRANSFORMERS into .venv/transformers
 	fi
 
 .PHONY: transformers
-transformers: transformers-venv ## hold every family to transformers, key by key and shape by shape (needs Python)
+transformers: transformers-venv ## compare every family with transformers, key by key and shape by shape (needs Python)
 	go test -tags transformers -count=1 -timeout 1h $(TESTFLAGS) ./verify/transformerstest/...
 
 # The checkpoints that `make fixtures` and `make check-fixtures` make, all unless named.
 FIXTURES ?=
 
 .PHONY: fixtures
-fixtures: transformers-venv ## make the small checkpoints of the families again, or only FIXTURES; an unchanged tree stays as it is (needs Python)
+fixtures: transformers-venv ## rebuild the small checkpoints of the families, or only FIXTURES; the result is reproducible (needs Python)
 	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py $(FIXTURES)
 
 .PHONY: check-fixtures
-check-fixtures: transformers-venv ## check that pipeline/arch/testdata/make.py makes the checkpoints that are committed (needs Python)
+check-fixtures: transformers-venv ## check that pipeline/arch/testdata/make.py reproduces the committed checkpoints (needs Python)
 	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py --check $(FIXTURES)
 
 .PHONY: hub-venv
@@ -294,24 +294,24 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 	fi
 
 .PHONY: hub
-hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients huggingface_hub and modelscope_hub (needs Python)
+hub: hub-venv ## test the fake hub, our cache and published repositories with the clients huggingface_hub and modelscope_hub (needs Python)
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./internal/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish/hubs
 
 .PHONY: kills
-kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and say what that cost
+kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and report the cost
 	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish/... ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: flips
-flips: ## flip FLIPS bits of a package and demand that every command notices, with exit code 3 (a quarter of an hour)
+flips: ## flip FLIPS bits of a package and check that every command fails with exit code 3 (a quarter of an hour)
 	@set -euo pipefail; LLMEXPORT_FLIPS=$(FLIPS) go test -count=1 -timeout 2h -v -run 'TestFlips$$' ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: rot
-rot: ## damage every file of the cache in every way, and demand the right bytes of the next run (half an hour)
+rot: ## damage every file of the cache in every way, and check that the next run gives the right bytes (half an hour)
 	@set -euo pipefail; LLMEXPORT_ROT=all go test -count=1 -timeout 4h -v -run 'TestRot$$' ./pipeline/stage | grep -avE '^=== |cases in'
 
 .PHONY: faults-doc
-faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md (some minutes)
+faults-doc: ## inject every fault into every operation FAULTS times and write docs/faults.md (some minutes)
 	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 1h -run TestFaultTable ./publish -update
 
 .PHONY: tokenizers-venv
@@ -323,7 +323,7 @@ tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizer
 	if [ -z "$$LLMEXPORT_TOKENIZERS" ]; then $$py verify/tokenizerstest/download.py .venv/tokenizer-files; fi
 
 .PHONY: tokenizers
-tokenizers: tokenizers-venv ## hold our tokenizers, and random ones, to the library tokenizers, on the whole corpus (needs Python)
+tokenizers: tokenizers-venv ## compare our tokenizers, and random ones, with the library tokenizers on the whole corpus (needs Python)
 	go test -tags tokenizers -count=1 -timeout 1h $(TESTFLAGS) ./verify/tokenizerstest
 
 .PHONY: tokenizers-doc
@@ -355,7 +355,7 @@ reference-venv: ## install REFERENCE and REFERENCE_FILES into .venv/reference
 	$(PYTHON) -m venv $$dir; $$dir/bin/python -m pip install --quiet $(REFERENCE); $$dir/bin/python -m pip install --quiet --no-deps $(REFERENCE_FILES); \
 	touch $$dir/installed; echo "$$dir: $(REFERENCE) $(REFERENCE_FILES)"
 
-# Scripts that record what libraries give, each beside what it writes; an unchanged tree stays as it is.
+# Scripts that record results of libraries, each next to its output; the output is reproducible.
 #   tokenizer/testdata: added.py        added tokens, numbered, found and decoded
 #                       golden.py       texts that are hard to cut, vocabularies trained on them, their ids
 #                       pre.py          pre-tokenizers and patterns
@@ -366,7 +366,7 @@ reference-venv: ## install REFERENCE and REFERENCE_FILES into .venv/reference
 #   template/testdata:  goldens.py, chats.py  jinja2 as transformers sets it up, on cases and on conversations
 #   tokenizerstest:     vocabularies.py published files of SentencePiece and tekken
 .PHONY: reference
-reference: tokenizers-venv reference-venv ## record what the libraries for tokenizers and templates give, as goldens (needs Python, npm and git; half an hour); read the diff before committing it
+reference: tokenizers-venv reference-venv ## record the results of the libraries for tokenizers and templates as goldens (needs Python, npm and git; half an hour); read the diff before committing it
 	@set -euo pipefail; py=$$PWD/.venv/reference/bin/python; \
 	: "the library panics on some decoders, which is recorded; its backtraces say nothing"; export RUST_BACKTRACE=0; \
 	script() { echo "== $$*"; (cd "$$(dirname "$$1")" && $$py "$$(basename "$$1")" "$${@:2}"); }; \
@@ -378,11 +378,11 @@ reference: tokenizers-venv reference-venv ## record what the libraries for token
 	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$|TestLive$$' -record
 
 .PHONY: jinja2
-jinja2: reference-venv ## hold our templates to jinja2 as transformers sets it up, on random ones (needs Python)
+jinja2: reference-venv ## compare our templates with jinja2, configured as in transformers, on random ones (needs Python)
 	go test -tags jinja2 -count=1 $(TESTFLAGS) -run TestRandom ./runtime/template
 
 .PHONY: hf-tokenizers
-hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/, hold our tokenizers to it and verify the demo with it (needs cargo and a C++ compiler)
+hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/, compare our tokenizers with it and verify the demo with it (needs cargo and a C++ compiler)
 	@set -euo pipefail; cc=$$(go env CC); cxx=$$(go env CXX); for tool in cargo "$${cc%% *}" "$${cxx%% *}"; do \
 		if ! command -v "$$tool" >/dev/null; then echo "hf-tokenizers: skipped, there is no $$tool, which building the library needs"; exit 0; fi; \
 	done; \
