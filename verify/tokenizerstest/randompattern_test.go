@@ -20,7 +20,8 @@ var realPatterns = []string{
 }
 
 // properties are names of sets, of patterns and of some of its own.
-var properties = strings.Fields(`L L N N M P S Z C Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Han Latin Cyrillic Greek Hiragana Katakana Hangul Arabic Thai Common
+var properties = strings.Fields(`L L N N M P S Z C Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc
+Cf Co Han Latin Cyrillic Greek Hiragana Katakana Hangul Arabic Thai Common
 	Alphabetic Alpha Space Digit Upper Lower Word Alnum Letter Number Punctuation`)
 
 // pattern is a regular expression as tokenizers have them, or nearly so.

@@ -336,11 +336,16 @@ func (g *generator) tokens() {
 			return pick(g, stems) + pick(g, quotes) + pick(g, ends) + pick(g, []string{"", "", " ", "x", "'", "."})
 		})
 	})
-	special := strings.Fields(`<|endoftext|> <|im_start|> <|im_end|> <s> </s> <unk> <pad> [INST] [/INST] <<SYS>> <</SYS>> <|begin_of_text|> <|end_of_text|> <|eot_id|> <|start_header_id|>
-<|end_header_id|> <|eom_id|> <|python_tag|> <bos> <eos> <start_of_turn> <end_of_turn> <|user|> <|assistant|> <|system|> <|end|> <think> </think> <tool_call> </tool_call> <|fim_prefix|>
-<|fim_middle|> <|fim_suffix|> <|vision_start|> <|image_pad|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> [CLS] [SEP] [MASK] [PAD] [UNK] <mask> [gMASK] <sop> <eop>
-<|START_OF_TURN_TOKEN|> <|END_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|> <BOS_TOKEN> <|channel|> <|message|> <|return|> <|endofprompt|> [TOOL_CALLS] [AVAILABLE_TOOLS] <reserved_106> <|reserved_special_token_7|>
-<unused42> <extra_id_0> ▁<extra_id_99> <EOT> <META> <|plugin|> <|action_start|> <|interpreter|> <|startofpiece|> <2en> >>ABSTRACT<< <fim_prefix> <filename> <gh_stars> <jupyter_code> <mask_1> <image_soft_token> <|observation|>`)
+	special := strings.Fields(`<|endoftext|> <|im_start|> <|im_end|> <s> </s> <unk> <pad> [INST] [/INST] <<SYS>> <</SYS>>
+<|begin_of_text|> <|end_of_text|> <|eot_id|> <|start_header_id|>
+<|end_header_id|> <|eom_id|> <|python_tag|> <bos> <eos> <start_of_turn> <end_of_turn> <|user|> <|assistant|> <|system|> <|end|>
+<think> </think> <tool_call> </tool_call> <|fim_prefix|>
+<|fim_middle|> <|fim_suffix|> <|vision_start|> <|image_pad|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜>
+[CLS] [SEP] [MASK] [PAD] [UNK] <mask> [gMASK] <sop> <eop>
+<|START_OF_TURN_TOKEN|> <|END_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|> <BOS_TOKEN> <|channel|> <|message|> <|return|> <|endofprompt|>
+[TOOL_CALLS] [AVAILABLE_TOOLS] <reserved_106> <|reserved_special_token_7|>
+<unused42> <extra_id_0> ▁<extra_id_99> <EOT> <META> <|plugin|> <|action_start|> <|interpreter|> <|startofpiece|> <2en>
+>>ABSTRACT<< <fim_prefix> <filename> <gh_stars> <jupyter_code> <mask_1> <image_soft_token> <|observation|>`)
 	for _, s := range special {
 		g.hard("token", s)
 		g.hard("token", "text "+s+" text")
