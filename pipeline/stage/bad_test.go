@@ -311,7 +311,7 @@ func TestBadOptions(t *testing.T) {
 		{"a weight of nothing", "calibrate: {data: [{samples: true, weight: 0}]}", "calibrate.data[0].weight", "more than 0"},
 		{"text without a format", "calibrate: {data: [notes.doc]}", "calibrate.data[0]", "format"},
 		{"a digest that is none", "calibrate: {data: [{path: a.txt, sha256: abc}]}", "calibrate.data[0]", "hex"},
-		{"pattern", "quantize: {overrides: [{match: \"(\"}]}", "quantize.overrides[0].match", "no pattern"},
+		{"pattern", "quantize: {overrides: [{match: \"(\"}]}", "quantize.overrides[0].match", "not a pattern"},
 		{"empty pattern", "quantize: {overrides: [{bits: 8}]}", "quantize.overrides[0].match", "empty"},
 		{"bits of an override", "quantize: {overrides: [{match: a, bits: 9}]}", "quantize.overrides[0].bits", "9"},
 		{"block of an override", "quantize: {overrides: [{match: a, block: auto}]}", "quantize.overrides[0].block", "auto"},
