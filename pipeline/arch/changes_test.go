@@ -125,6 +125,13 @@ type change struct {
 // TestDescribeChanges changes one key at a time: either the description changes, in the right place and nowhere else, or the
 // key is refused by name.
 func TestDescribeChanges(t *testing.T) {
+	for base, changes := range describeChanges() {
+		testChanges(t, base, loadCheckpoint(t, filepath.Join("testdata", base)), changes)
+	}
+}
+
+// describeChanges are the changes by checkpoint of testdata.
+func describeChanges() map[string][]change {
 	type object = map[string]any
 	rope := func(m object) object { return object{"rope_parameters": m} }
 	theta := func(base float64) object { return rope(object{"rope_type": "default", "rope_theta": base}) }
@@ -137,7 +144,7 @@ func TestDescribeChanges(t *testing.T) {
 		return out
 	}
 	kinds := func(s string) []any { return types(s, "full_attention", "sliding_attention", "chunked_attention") }
-	for base, changes := range map[string][]change{
+	return map[string][]change{
 		"apertus": {
 			{object{"rms_norm_eps": 1e-3}, "eps=0.001"},
 			{object{"hidden_act": "silu"}, `!hidden_act: "silu"`},
@@ -678,8 +685,6 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"n_routed_experts": 4}, "!n_routed_experts: unknown to family youtu"},
 			{object{"num_key_value_heads": 2}, "!num_key_value_heads: 2"},
 		},
-	} {
-		testChanges(t, base, loadCheckpoint(t, filepath.Join("testdata", base)), changes)
 	}
 }
 

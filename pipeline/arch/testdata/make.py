@@ -376,10 +376,14 @@ def content(path):
     return path.read_bytes()
 
 
+# Cases of a Go test that lie in the directory of their checkpoint. Nothing here makes them.
+CHANGES = "changes.txt"
+
+
 def differences(new, old):
     """What differs between two directories of a checkpoint, as lines."""
     lines = []
-    for file in sorted({p.name for p in new.iterdir()} | ({p.name for p in old.iterdir()} if old.is_dir() else set())):
+    for file in sorted({p.name for d in (new, old) if d.is_dir() for p in d.iterdir()} - {CHANGES}):
         a, b = new / file, old / file
         if not (a.exists() and b.exists()):
             lines.append(f"{file}: {'missing' if a.exists() else 'not made'}")
@@ -419,6 +423,8 @@ def main():
             make(name, new)
             lines = differences(new, HERE / name)
             if lines and not args.check:
+                if (HERE / name / CHANGES).exists():
+                    shutil.copyfile(HERE / name / CHANGES, new / CHANGES)
                 shutil.rmtree(HERE / name, ignore_errors=True)
                 shutil.copytree(new, HERE / name)
             print(name, "; ".join(lines) or "as it is", sep=": ", flush=True)
