@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmexport/llmexport/docs"
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/pipeline/arch"
 )
 
 func (t *tool) familiesCommand() *cli.Command {
@@ -42,10 +43,27 @@ type knownFamily struct {
 	} `json:"recipes,omitempty"`
 }
 
+// knownFamilies lists the families of the program's table, with what docs/families.json says about them. Those that are not
+// there yet are unmeasured.
+func knownFamilies() ([]knownFamily, error) {
+	var documented, list []knownFamily
+	if err := json.Unmarshal(docs.Families, &documented); err != nil {
+		return nil, fmt.Errorf("internal error: families: %w", err)
+	}
+	for _, k := range arch.Table() {
+		f := knownFamily{ModelType: k.ModelType, Architectures: k.Architectures, Texts: k.Texts, Unmeasured: true}
+		if i := slices.IndexFunc(documented, func(d knownFamily) bool { return d.ModelType == k.ModelType }); i >= 0 {
+			f = documented[i]
+		}
+		list = append(list, f)
+	}
+	return list, nil
+}
+
 func (t *tool) families(c *cli.Context) error {
-	var list []knownFamily
-	if err := json.Unmarshal(docs.Families, &list); err != nil {
-		return fmt.Errorf("internal error: families: %w", err)
+	list, err := knownFamilies()
+	if err != nil {
+		return err
 	}
 	if c.Args().Len() > 1 {
 		return usagef("families takes one MODEL_TYPE")

@@ -78,7 +78,8 @@ func TestFamiliesDoc(t *testing.T) {
 	}
 }
 
-// TestUnmeasured: a checkpoint that no engine has run yet makes its family unmeasured, which is no failure.
+// TestUnmeasured: a checkpoint that no engine has run yet makes its family unmeasured, which is no failure. A family of which
+// nothing is measured waits for make engine-families to write it into the documents.
 func TestUnmeasured(t *testing.T) {
 	measured := measuredKL(t)
 	delete(measured, "phi3-longrope")
@@ -88,6 +89,10 @@ func TestUnmeasured(t *testing.T) {
 	}
 	if table := familyTable(list); !strings.Contains(table, "\n| `phi3` | Phi3ForCausalLM | unmeasured | ") {
 		t.Error(table)
+	}
+	delete(measured, "seed_oss")
+	if slices.ContainsFunc(families(t, measured), func(f *family) bool { return f.ModelType == "seed_oss" }) {
+		t.Error("seed_oss is documented, and nothing of it is measured")
 	}
 }
 
@@ -101,7 +106,8 @@ func measuredKL(t *testing.T) map[string]map[string]float64 {
 	return measured
 }
 
-// families is the table of families.json, with what was measured of their checkpoints.
+// families is the table of families.json, with what was measured of their checkpoints. Families with checkpoints of which none
+// was measured are left out; the program lists them as unmeasured.
 func families(t *testing.T, measured map[string]map[string]float64) []*family {
 	t.Helper()
 	var list []*family
@@ -162,7 +168,7 @@ func families(t *testing.T, measured map[string]map[string]float64) []*family {
 			f.KL[e] = max(f.KL[e], v)
 		}
 	}
-	return list
+	return slices.DeleteFunc(list, func(f *family) bool { return f.Unmeasured && f.KL == nil })
 }
 
 func familyTable(list []*family) string {
