@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -43,9 +44,22 @@ type damage struct {
 	detail string
 }
 
-// damages has at least one damage for every check, under the check's name.
-var damages = map[string][]damage{
-	"layout": {
+// damages has a method for every check, named like the check, that lists at least one damage. The methods of a new check's
+// damages lie in the test file of the check.
+type damages struct{}
+
+// damagesByCheck calls the methods of damages.
+func damagesByCheck() map[string][]damage {
+	all := map[string][]damage{}
+	v := reflect.ValueOf(damages{})
+	for i := range v.NumMethod() {
+		all[strings.ToLower(v.Type().Method(i).Name)] = v.Method(i).Interface().(func() []damage)()
+	}
+	return all
+}
+
+func (damages) Layout() []damage {
+	return []damage{
 		{name: "a byte behind the weights", files: func(e *edition) {
 			e.file(mnn.WeightFile(""), func(b []byte) []byte { return append(b, 0) })
 		}, fails: []string{"layout"}, detail: "tensors cover"},
@@ -77,8 +91,11 @@ var damages = map[string][]damage{
 			e.m.Tensors[2].SHA256 = strings.Repeat("0", 64)
 			e.write()
 		}, unsealed: true, fails: []string{"layout"}, detail: "SHA-256"},
-	},
-	"coverage": {
+	}
+}
+
+func (damages) Coverage() []damage {
+	return []damage{
 		{name: "one more tensor in the source", subject: func(t *testing.T, s *verify.Subject) {
 			s.Source.Tensors = &more{s.Source.Tensors, "model.layers.0.mlp.extra.weight"}
 		}, fails: []string{"coverage"}, detail: "not in the package: model.layers.0.mlp.extra.weight"},
@@ -93,8 +110,11 @@ var damages = map[string][]damage{
 			s.Source.Model.Claimed["model.layers.0.rotary.inv_freq"] = "weight"
 			s.Source.Tensors = &more{s.Source.Tensors, "model.layers.0.rotary.inv_freq"}
 		}, fails: []string{"coverage"}, detail: "inv_freq"},
-	},
-	"weights": {
+	}
+}
+
+func (damages) Weights() []damage {
+	return []damage{
 		{name: "two scales swapped", files: func(e *edition) {
 			e.span("layers.1.mlp.up_proj", func(b []byte) {
 				alpha := b[alphaOf(256, 768):]
@@ -155,8 +175,11 @@ var damages = map[string][]damage{
 				}
 			}
 		}, fails: []string{"weights"}, detail: "the manifest says w4-b32-asym"},
-	},
-	"tokenizer": {
+	}
+}
+
+func (damages) Tokenizer() []damage {
+	return []damage{
 		{name: "two ids swapped", files: func(e *edition) {
 			e.tokenizer(func(model map[string]any) {
 				v := model["vocab"].(map[string]any)
@@ -175,8 +198,11 @@ var damages = map[string][]damage{
 				model["merges"] = append(slices.Clone(m[:3]), m[4:]...)
 			})
 		}, fails: []string{"tokenizer"}, detail: "strings get other ids"},
-	},
-	"template": {
+	}
+}
+
+func (damages) Template() []damage {
+	return []damage{
 		{name: "the source ends turns otherwise", subject: func(_ *testing.T, s *verify.Subject) {
 			s.Source.Facts.ChatTemplate = strings.ReplaceAll(s.Source.Facts.ChatTemplate, "<|im_end|>", "<|im_end|>!")
 		}, fails: []string{"template"}, detail: "conversations are rendered differently: "},
@@ -187,8 +213,11 @@ var damages = map[string][]damage{
 		{name: "a stop id is missing", subject: func(_ *testing.T, s *verify.Subject) {
 			s.Source.Facts.Stop = append(s.Source.Facts.Stop, 7)
 		}, fails: []string{"tokenizer", "template"}, detail: "the stop ids [7] of the source are missing"},
-	},
-	"graph": {
+	}
+}
+
+func (damages) Graph() []damage {
+	return []damage{
 		{name: "a tensor of another shape belongs to the op", files: func(e *edition) {
 			for i := range e.m.Tensors {
 				switch t := &e.m.Tensors[i]; t.Name {
@@ -248,8 +277,11 @@ var damages = map[string][]damage{
 				o.Param.(*mnn.Blob).Float32s[32*7] *= -1
 			})
 		}, fails: []string{"graph", "perplexity", "positions"}, detail: "KL"},
-	},
-	"layers": {
+	}
+}
+
+func (damages) Layers() []damage {
+	return []damage{
 		{name: "weights of another layer", files: func(e *edition) {
 			var other []byte
 			e.span("layers.1.mlp.down_proj", func(b []byte) { other = slices.Clone(b) })
@@ -261,8 +293,11 @@ var damages = map[string][]damage{
 				o.Name = "/else"
 			})
 		}, fails: []string{"layers"}, detail: `layer 1: the graph has no op "/layers.1/mlp/residual"`},
-	},
-	"source": {
+	}
+}
+
+func (damages) Source() []damage {
+	return []damage{
 		{name: "another rope_theta", rebuild: "verify: {enabled: false}", source: func(t *testing.T) string {
 			return editCheckpoint(t, tiny, func(path func(string) string) {
 				b, err := os.ReadFile(path("config.json"))
@@ -280,8 +315,11 @@ var damages = map[string][]damage{
 		}, fails: []string{"source"}, detail: "would be absurd"},
 		{name: "random weights", rebuild: "quantize: {block: 32}\nverify: {enabled: false}", source: func(*testing.T) string { return families + "qwen3-tied" },
 			fails: []string{"source"}, detail: "more than 80 would be absurd"},
-	},
-	"perplexity": {
+	}
+}
+
+func (damages) Perplexity() []damage {
+	return []damage{
 		{name: "logits three times as large", files: func(e *edition) {
 			e.span("model.norm.weight", func(b []byte) {
 				for i := 0; i < len(b); i += 4 {
@@ -292,8 +330,11 @@ var damages = map[string][]damage{
 		}, fails: []string{"weights", "perplexity", "kl", "decode"}, detail: "ratio"},
 		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Checks.Perplexity.MaxRatio = new(0.5) },
 			fails: []string{"perplexity"}, detail: "ratio"},
-	},
-	"kl": {
+	}
+}
+
+func (damages) KL() []damage {
+	return []damage{
 		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Checks.KL.Max = new(1e-3) },
 			fails: []string{"kl", "decode"}, detail: "nats"},
 		{name: "above what the weights alone explain", subject: func(_ *testing.T, s *verify.Subject) {
@@ -302,12 +343,18 @@ var damages = map[string][]damage{
 			s.Options.Checks.Layers.Max, s.Options.Checks.Perplexity.MaxRatio = new(1.0), new(2.0)
 		},
 			fails: []string{"kl", "decode"}, detail: "nats"},
-	},
-	"decode": {
+	}
+}
+
+func (damages) Decode() []damage {
+	return []damage{
 		{name: "single tokens stand seven positions further", files: func(e *edition) { e.graph(func(g *mnn.Graph) { shiftDecode(e.t, g) }) },
 			fails: []string{"decode"}, detail: "one by one diverge"},
-	},
-	"positions": {
+	}
+}
+
+func (damages) Positions() []damage {
+	return []damage{
 		{name: "a rotary table at a high position", files: func(e *edition) {
 			e.graph(func(g *mnn.Graph) {
 				_, o := op(e.t, g, "/rotary/table/sin_high")
@@ -318,12 +365,18 @@ var damages = map[string][]damage{
 		{name: "more positions promised than the tables have", files: func(e *edition) {
 			e.json(assemble.LLMConfigFile, "max_position_embeddings", 8192)
 		}, fails: []string{"positions"}, detail: "up to position 8191"},
-	},
-	"activations": {
+	}
+}
+
+func (damages) Activations() []damage {
+	return []damage{
 		{name: "too large for fp16", rebuild: "quantize: {scale: fp32}\nverify: {enabled: false}", source: largeActivations,
 			fails: []string{"activations"}, detail: "/layers.1/mlp/"},
-	},
-	"golden": {
+	}
+}
+
+func (damages) Golden() []damage {
+	return []damage{
 		{name: "a token of the manifest's output", subject: func(_ *testing.T, s *verify.Subject) {
 			s.Manifest.Goldens = record(s)
 			s.Manifest.Goldens[0].Output[20]++
@@ -338,7 +391,7 @@ var damages = map[string][]damage{
 		{name: "a token recorded elsewhere that does not exist", subject: func(_ *testing.T, s *verify.Subject) {
 			s.Options.Goldens = []verify.Golden{{Prompt: []int32{5}, Output: []int32{8192}, Provenance: "elsewhere"}}
 		}, fails: []string{"golden"}, detail: "token 8192 of a vocabulary of 8192"},
-	},
+	}
 }
 
 // tinyPerplexity is about what tiny-qwen3 has on the two damaged windows.
@@ -361,8 +414,9 @@ const damagedWindow = 16
 
 // TestDamage damages a good package in every way of the table and demands that exactly the listed checks fail.
 func TestDamage(t *testing.T) {
+	all := damagesByCheck()
 	for _, check := range verify.Names() {
-		list := damages[check]
+		list := all[check]
 		if testing.Short() {
 			list = list[:1]
 		}
@@ -435,13 +489,14 @@ func (d *damage) make(t *testing.T) *verify.Subject {
 	return s
 }
 
-// The table of damages has every check and no other name.
+// Every check has damages, and all damages belong to a check.
 func TestEveryCheckIsDamaged(t *testing.T) {
+	all := damagesByCheck()
 	want := slices.Sorted(slices.Values(verify.Names()))
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(damages))); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
 		t.Errorf("damages (-checks +damages):\n%s", diff)
 	}
-	for check, list := range damages {
+	for check, list := range all {
 		if len(list) == 0 {
 			t.Errorf("%s has no damage", check)
 		}
