@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +19,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-var update = flag.Bool("update", false, "rewrite the generated part of docs/cli.md")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs")
 
 const (
 	cliDoc = "docs/cli.md"
@@ -90,24 +92,33 @@ func commands(help string) []string {
 	return names
 }
 
-// TestRecipesDoc: docs/recipes.md has every key of the schema, and no other in its tables.
-func TestRecipesDoc(t *testing.T) {
+// recipesDoc describes recipes. TestRecipesDoc adds rows for new keys with -update.
+const recipesDoc = "docs/recipes.md"
+
+// recipeKey is what the schema of recipes says about a key.
+type recipeKey struct{ section, standard, meaning string }
+
+// recipeKeys lists the keys of a recipe; those of a section with their path in it.
+func recipeKeys(t *testing.T) map[string]recipeKey {
+	t.Helper()
 	b, err := recipes.Schema(stage.Defaults().BySection())
 	if err != nil {
 		t.Fatal(err)
 	}
 	type schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Items      json.RawMessage            `json:"items"`
-		Defs       map[string]json.RawMessage `json:"$defs"`
+		Properties  map[string]json.RawMessage `json:"properties"`
+		Items       json.RawMessage            `json:"items"`
+		Defs        map[string]json.RawMessage `json:"$defs"`
+		Description string                     `json:"description"`
+		Default     json.RawMessage            `json:"default"`
 	}
 	var top schema
 	if err := json.Unmarshal(b, &top); err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
-	var collect func(prefix string, raw json.RawMessage)
-	collect = func(prefix string, raw json.RawMessage) {
+	known := map[string]recipeKey{}
+	var collect func(section, prefix, meaning string, raw json.RawMessage)
+	collect = func(section, prefix, meaning string, raw json.RawMessage) {
 		var s schema
 		if len(raw) == 0 || json.Unmarshal(raw, &s) != nil {
 			return
@@ -115,30 +126,79 @@ func TestRecipesDoc(t *testing.T) {
 		for key, child := range s.Properties {
 			var c schema
 			if json.Unmarshal(child, &c) == nil && len(c.Properties) > 0 {
-				collect(prefix+key+".", child)
+				collect(section, prefix+key+".", c.Description, child)
 				continue
 			}
-			known[prefix+key] = true
+			k := recipeKey{section: section, meaning: strings.TrimSpace(meaning + " " + c.Description)}
+			if len(c.Default) > 0 {
+				k.standard = "`" + string(c.Default) + "`"
+			}
+			known[prefix+key] = k
 		}
-		collect(prefix, s.Items)
+		collect(section, prefix, meaning, s.Items)
 	}
 	for key := range top.Properties {
-		known[key] = true
+		known[key] = recipeKey{}
 	}
-	for _, raw := range top.Defs {
-		collect("", raw)
+	for section, raw := range top.Defs {
+		collect(section, "", "", raw)
 	}
-	doc := string(read(t, "docs/recipes.md"))
+	return known
+}
+
+// withRows returns the page with a row for every key that it lacks, at the end of the first table of the key's section, in the
+// words of the schema.
+func withRows(doc string, known map[string]recipeKey) string {
+	for _, key := range slices.Sorted(maps.Keys(known)) {
+		k := known[key]
+		at := strings.Index(doc, "\n## "+k.section+"\n")
+		if strings.Contains(doc, "`"+key+"`") || k.section == "" || at < 0 {
+			continue
+		}
+		table := strings.Index(doc[at:], "\n| ")
+		if table < 0 {
+			continue
+		}
+		at += table
+		at += strings.Index(doc[at:], "|\n\n") + len("|\n")
+		doc = doc[:at] + fmt.Sprintf("| `%s` | %s | %s |\n", key, k.standard, k.meaning) + doc[at:]
+	}
+	return doc
+}
+
+// TestRecipesDoc: docs/recipes.md has every key of the schema, and no other in its tables.
+func TestRecipesDoc(t *testing.T) {
+	known, doc := recipeKeys(t), string(read(t, recipesDoc))
+	if *update {
+		doc = withRows(doc, known)
+		if err := os.WriteFile(filepath.Join(root, filepath.FromSlash(recipesDoc)), []byte(doc), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for key := range known {
 		if !strings.Contains(doc, "`"+key+"`") {
-			t.Errorf("docs/recipes.md does not have `%s`", key)
+			t.Errorf("%s does not have `%s`; go test ./internal/depcheck -run TestRecipesDoc -update adds it", recipesDoc, key)
 		}
 	}
 	for line := range strings.Lines(doc) {
 		if rest, ok := strings.CutPrefix(line, "| `"); ok {
-			if key, _, _ := strings.Cut(rest, "`"); !known[key] {
-				t.Errorf("docs/recipes.md has `%s`, the schema does not", key)
+			key, _, _ := strings.Cut(rest, "`")
+			if _, ok := known[key]; !ok {
+				t.Errorf("%s has `%s`, the schema does not", recipesDoc, key)
 			}
 		}
+	}
+}
+
+// A row that is missing comes back in the section's table.
+func TestWithRows(t *testing.T) {
+	doc := string(read(t, recipesDoc))
+	i := strings.Index(doc, "| `kl.max`")
+	n := strings.Index(doc[i:], "\n") + 1
+	got := withRows(doc[:i]+doc[i+n:], recipeKeys(t))
+	want := "| `golden` | | JSON file of outputs recorded elsewhere that the checkpoint must reproduce |\n" +
+		"| `kl.max` |  | Largest mean KL divergence from the source, in nats. Limit; by bit width if absent. |\n"
+	if !strings.Contains(got, want) {
+		t.Errorf("no row for kl.max:\n%s", got[i:])
 	}
 }
