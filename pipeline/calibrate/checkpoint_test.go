@@ -70,7 +70,7 @@ func text(t testing.TB, d *arch.Decoder) [][]int32 {
 	var r struct {
 		IDs []int32 `json:"ids"`
 	}
-	b, err := os.ReadFile(filepath.Join("..", "..", "verify", "reference", "testdata", "calibration-512.json"))
+	b, err := os.ReadFile(filepath.Join("..", "reference", "testdata", "calibration-512.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
