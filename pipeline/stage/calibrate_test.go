@@ -190,7 +190,7 @@ func TestUnfitData(t *testing.T) {
 		plain.write(n, string(b))
 	}
 	for _, c := range []struct{ name, checkpoint, data, key, text string }{
-		{"less than the probe", tiny, "prose.txt", "calibrate.data", "for the probe alone"},
+		{"less than the probe", tiny, "prose.txt", "calibrate.data", "the probe alone needs"},
 		{"no template", plain.dir, "{path: chats.jsonl, chat: true}", "calibrate.data[0].chat", "no chat template"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
