@@ -60,9 +60,9 @@ SOURCES = $(shell set -o pipefail; sha=$$(command -v sha256sum || echo shasum -a
 		while read -rd '' f; do if [ -f "$$f" ]; then printf '%s\0' "$$f"; fi; done | xargs -0 $$sha | $$sha) && echo $${sum%% *})
 LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION) -X github.com/llmexport/llmexport/pipeline.sources=$(SOURCES)
 
-# Packages whose tests stay quick under the race detector.
-SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
-	./publish/... ./internal/transfer ./internal/fakehub/... ./pipeline/arch/... ./internal/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
+# Packages that start goroutines or share files between processes, and whose tests stay quick under the race detector.
+RACED := ./runtime/kernel ./backends/cpu ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan \
+	./publish/dir ./publish/hubs ./publish/oci ./publish/s3
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
@@ -133,11 +133,11 @@ s3: ## test publishing to a real S3 store, MinIO of MINIO_BIN or PATH, or else b
 	if [ ! -x "$$bin" ]; then echo "s3: skipped, there is no minio"; else MINIO_BIN=$$bin go test -count 1 -tags s3 $(TESTFLAGS) -run TestRealS3 ./publish/s3; fi
 
 .PHONY: race
-race: ## test the small packages under the race detector (needs a C compiler)
+race: ## test the packages that work in parallel under the race detector (needs a C compiler)
 	@set -euo pipefail; cc=$$(go env CC); if ! command -v "$${cc%% *}" >/dev/null; then \
 		echo "race: skipped, there is no C compiler ($$cc), which the race detector needs"; \
 	else \
-		CGO_ENABLED=1 go test -race -short -timeout 20m $(TESTFLAGS) $(SMALL); \
+		CGO_ENABLED=1 go test -race -short -timeout 20m $(TESTFLAGS) $(RACED); \
 	fi
 
 .PHONY: asan
