@@ -134,6 +134,10 @@ func TestResolveFallsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Close()
+	// Another program may listen on the port now.
+	o.Client = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}}}
 	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
