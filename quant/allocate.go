@@ -13,25 +13,25 @@ import (
 // Option is one way to store an item.
 type Option struct {
 	Spec Spec
-	// Bytes are those of the package.
+	// Bytes is the size in the package.
 	Bytes int64
-	// KL is the predicted divergence, in nats per token, of the model in which this item alone is stored so. Small
-	// divergences of items add up (HIGGS, arXiv 2411.17525).
+	// KL is the predicted divergence, in nats per token, of the model in which only this item is stored this way.
+	// Small divergences of items add up (HIGGS, arXiv 2411.17525).
 	KL float64
-	// RAM is what the item takes on a device, in bytes.
+	// RAM is the memory that the item takes on a device, in bytes.
 	RAM int64
 }
 
-// Item is what gets one spec: a matrix, or matrices that must be stored alike.
+// Item is a unit that gets one spec: a matrix, or matrices that must be stored alike.
 type Item struct {
-	// Members name the matrices. An item is known by the first.
+	// Members name the matrices. The first one identifies the item.
 	Members []string
 	// Options are sums over the members. Their order does not matter.
 	Options []Option
 }
 
-// Fuse makes one item of several that must take the same spec: those whose outputs an engine computes together. Only
-// specs that all of them have remain, in the order of the first.
+// Fuse combines items that must take the same spec, because an engine computes their outputs together, into one.
+// Only specs that all of them offer remain, in the order of the first.
 func Fuse(items ...Item) Item {
 	var f Item
 	for i, it := range items {
@@ -53,7 +53,7 @@ func Fuse(items ...Item) Item {
 	return f
 }
 
-// Budget says what an allocation keeps. Exactly one field is not 0.
+// Budget limits an allocation. Exactly one field is not 0.
 type Budget struct {
 	// Bytes and RAM are the most that all items may take; the divergence is minimised.
 	Bytes, RAM int64
@@ -72,9 +72,9 @@ func (b Budget) String() string {
 	return fmt.Sprintf("%g nats", b.KL)
 }
 
-// BudgetError is a budget that no allocation keeps.
+// BudgetError reports a budget that no allocation can meet.
 type BudgetError struct {
-	// Budget was asked for; Smallest, of the same kind, is the least that can be kept.
+	// Budget is the requested budget; Smallest, of the same kind, is the least that can be met.
 	Budget, Smallest Budget
 }
 
@@ -86,12 +86,12 @@ func (e *BudgetError) Error() string {
 type Allocation struct {
 	// Options has one element for every item, in their order.
 	Options []Option
-	// Bytes, RAM and KL are sums. KL is rounded up to what the allocation computes with, 2^-40 nats an item.
+	// Bytes, RAM and KL are sums. KL is rounded up to the unit of the computation, 2^-40 nats per item.
 	Bytes, RAM int64
 	KL         float64
 }
 
-// klUnit is what divergences are counted in, so that sums are exact and depend on no order. It is 1e-12 nats.
+// klUnit is the unit in which divergences are counted, so that sums are exact in any order. It is 1e-12 nats.
 const klUnit = 0x1p-40
 
 // maxSum bounds sums of bytes and of divergences, 4 million nats.
@@ -99,16 +99,17 @@ const maxSum = 1 << 62
 
 // Allocate chooses an option for every item: the least sum of divergences within bytes or memory, or the fewest bytes
 // within a divergence. It is the multiple-choice knapsack problem. Dominated options are dropped; the steps along the
-// lower convex hulls of all items are taken in order of what they gain for what they cost, which gives the optima of all
-// Lagrange multipliers, until one does not fit (Sinha and Zoltners 1979); around the last of these optima a search finds
-// what fills the budget best (Pisinger 1995).
+// lower convex hulls of all items are taken in order of gain per cost, which gives the optima of all Lagrange
+// multipliers, until one does not fit (Sinha and Zoltners 1979); around the last of these optima a search finds the
+// choice that fills the budget best (Pisinger 1995).
 //
 // The result is the optimum, so that a larger budget is never worse, as long as the search stays within a bound on its
 // time. Instances whose bytes and divergences are all but proportional to each other reach it; the result is then still
 // at least as good as every allocation on the lower convex hull of bytes and divergence that fits. It depends neither on
 // the order of the items nor on that of their options.
 //
-// A budget that is too small is a [*BudgetError]; values that are negative or not finite are tensor.ErrCorrupt.
+// A budget that is too small is reported as a [*BudgetError]; negative or non-finite values are
+// tensor.ErrCorrupt.
 func Allocate(items []Item, b Budget) (*Allocation, error) {
 	p, err := newProblem(items, b)
 	if err != nil {
@@ -142,13 +143,13 @@ func Allocate(items []Item, b Budget) (*Allocation, error) {
 	return a, nil
 }
 
-// candidate is an option with what it uses of the budget, and what is to be minimised.
+// candidate is an option with the part of the budget that it uses and the value to minimise.
 type candidate struct {
 	Option
 	cost, value int64
 }
 
-// problem is an allocation on the way.
+// problem is an allocation in progress.
 type problem struct {
 	// order[i] is the index among the caller's items of item i: they are sorted by name.
 	order []int
@@ -202,7 +203,7 @@ func newProblem(items []Item, b Budget) (*problem, error) {
 	return p, nil
 }
 
-// smallest is the budget of the same kind as b that the start keeps.
+// smallest returns the least budget of the same kind as b that can be met.
 func (p *problem) smallest(b Budget) Budget {
 	switch {
 	case b.Bytes != 0:
@@ -239,7 +240,7 @@ func undominated(list []candidate) []candidate {
 	return kept
 }
 
-// compareOptions is an order of all options that differ at all; of equally good ones the first is taken.
+// compareOptions orders all distinct options; of equally good ones the first is taken.
 func compareOptions(a, b Option) int {
 	return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.KL, b.KL), cmp.Compare(a.RAM, b.RAM), compareSpecs(a.Spec, b.Spec))
 }
@@ -261,7 +262,7 @@ func compareSpecs(a, b Spec) int {
 	return cmp.Or(cmp.Compare(a.Bits, b.Bits), cmp.Compare(block(a), block(b)), cmp.Compare(symmetric(a), symmetric(b)), cmp.Compare(a.Scale, b.Scale))
 }
 
-// checkItems refuses what cannot be allocated.
+// checkItems rejects items that cannot be allocated.
 func checkItems(items []Item) error {
 	if len(items) == 0 {
 		return fmt.Errorf("no items: %w", tensor.ErrCorrupt)
@@ -275,7 +276,7 @@ func checkItems(items []Item) error {
 		}
 		for _, m := range it.Members {
 			if names[m] {
-				return fmt.Errorf("%.200q is there twice: %w", m, tensor.ErrCorrupt)
+				return fmt.Errorf("duplicate member %.200q: %w", m, tensor.ErrCorrupt)
 			}
 			names[m] = true
 		}

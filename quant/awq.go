@@ -12,18 +12,19 @@ import (
 //	s_i = sqrt(H_ii)^alpha, divided by the geometric mean of all
 //
 // with H the Hessian of the float model, H_ii averaged over the columns of a channel, and one alpha of a grid from 0 for
-// the site: the one with the least sum over consumers of tr(dW H dWᵀ), where dW is the error of the scaled matrix in the
-// form in which it will be stored. They are taken if they save more than 1 %.
+// the site: the one with the least sum over consumers of tr(dW H dWᵀ), where dW is the error of the scaled matrix in its
+// stored form. They are accepted if they save more than 1 %.
 //
-// From "AWQ: Activation-aware Weight Quantization" (MLSys 2024), which takes the mean magnitude of inputs in the place of
-// the root of their mean square and compares outputs for a few tokens in the place of the form with H.
+// From "AWQ: Activation-aware Weight Quantization" (MLSys 2024), which uses the mean magnitude of inputs instead of the
+// root of their mean square and compares outputs for a few tokens instead of using H.
 type AWQ struct {
 	// Most is the largest exponent tried, Step the distance between two.
 	Most float64 `json:"most" jsonschema_description:"Largest exponent tried, above 0 and at most 1."`
 	Step float64 `json:"step" jsonschema_description:"Distance between exponents, from 0.01 to most."`
 }
 
-// worthwhile is what scales must leave of the loss at most; less is within what a sample of rows cannot tell.
+// worthwhile is the largest share of the loss that scales may leave; smaller savings are within the noise of
+// a sample of rows.
 const worthwhile = 0.99
 
 // NewAWQ returns the defaults.
@@ -63,7 +64,7 @@ func (a *AWQ) Fold(s *Site, q Quantizer, threads int) (Scaling, error) {
 }
 
 // search returns the logarithms of the best scales, whose mean is 0, and the losses without and with them. Without
-// inputs or errors all of it is 0.
+// inputs or errors all results are 0.
 func (a *AWQ) search(p *probe) (logs []float64, before, after float64, err error) {
 	size := p.size()
 	logs = make([]float64, p.site.Channels)
@@ -79,7 +80,7 @@ func (a *AWQ) search(p *probe) (logs []float64, before, after float64, err error
 	}
 	after = before
 	trial := make([]float64, len(logs))
-	// Half a step of room: a multiple of the step that rounds to a little more than most is meant.
+	// Half a step of room includes a multiple of the step that rounds to slightly more than most.
 	for k := 1; before > 0 && float64(float64(k)*a.Step) < a.Most+0.5*a.Step; k++ {
 		alpha := min(float64(float64(k)*a.Step), a.Most)
 		for c, v := range size {
@@ -97,7 +98,7 @@ func (a *AWQ) search(p *probe) (logs []float64, before, after float64, err error
 	return logs, before, after, nil
 }
 
-// accept makes scales of logarithms if they are worth it.
+// accept converts logarithms to scales if they are worthwhile.
 func accept(logs []float64, before, after float64) Scaling {
 	if !(after < worthwhile*before) {
 		return Scaling{Before: before, After: before}
@@ -105,7 +106,7 @@ func accept(logs []float64, before, after float64) Scaling {
 	return Scaling{Channels: scales(logs), Before: before, After: after}
 }
 
-// scales are the exponentials.
+// scales returns the exponentials.
 func scales(logs []float64) []float32 {
 	s := make([]float32, len(logs))
 	for i, v := range logs {
@@ -114,7 +115,7 @@ func scales(logs []float64) []float32 {
 	return s
 }
 
-// center makes the mean 0: scales of geometric mean 1.
+// center shifts the mean to 0, so that scales have geometric mean 1.
 func center(logs []float64) {
 	var sum float64
 	for _, v := range logs {

@@ -33,7 +33,7 @@ func NewBlocks(l Layout, s Spec) Blocks {
 	return b
 }
 
-// Dequantize writes the weights that codes, scales and zero terms stand for.
+// Dequantize writes the weights that codes, scales and zero terms represent.
 func (b Blocks) Dequantize(dst []float32, s Spec) {
 	mid := float32(int(1) << (s.Bits - 1))
 	width := len(b.Codes) / len(b.Scale)
@@ -48,8 +48,8 @@ func (b Blocks) Dequantize(dst []float32, s Spec) {
 	}
 }
 
-// Bound is the largest error that round-to-nearest may leave on any weight of a block whose stored scale
-// and zero term are given: half a step, plus the rounding of scale and zero to their type (at the far end
+// Bound returns the largest error that round-to-nearest may leave on any weight of a block with the given
+// stored scale and zero term: half a step, plus the rounding of scale and zero to their type (at the far end
 // of the range the scale's rounding counts once per code). Full-range symmetric codes lack +2^(bits-1), so
 // there the largest opposite weight may miss by a whole step.
 func (s Spec) Bound(scale, zero float32) float64 {

@@ -1,11 +1,11 @@
 package quant
 
-// Closeness is what a method promises of the weights that it stores. The check weights holds packages to it.
+// Closeness is the guarantee of a method for the weights that it stores. The check weights verifies it.
 type Closeness struct {
-	// Weights says how near they are to the floats that the quantizer was given, and Floats what became of those before.
+	// Weights states how close they are to the floats given to the quantizer, and Floats how those were changed before.
 	Weights Nearness
 	Floats  Rewriting
-	// Factor is how far off a block of Near weights may be.
+	// Factor bounds the error of a block of Near weights.
 	Factor float64
 }
 
@@ -13,16 +13,16 @@ type Closeness struct {
 type Nearness int
 
 const (
-	// Rounded weights lie within [Spec.Bound], each of them.
+	// Rounded weights each lie within [Spec.Bound].
 	Rounded Nearness = iota
 	// Near weights have in every block at most Factor times the squared error that rounding to nearest leaves there.
 	Near
-	// Fitted weights were chosen for what the op makes of its inputs: where those are small they may be anywhere. What the
-	// method itself reports of the matrix, with the calibration text in hand, is what can be said of them.
+	// Fitted weights were chosen for the outputs of the op: where inputs are small the weights may have any value. The
+	// only measure of their quality is the error that the method itself reports on the calibration text.
 	Fitted
 )
 
-// Rewriting orders what methods do to float weights before they are encoded.
+// Rewriting orders the changes that methods make to float weights before encoding, the smallest first.
 type Rewriting int
 
 const (
@@ -34,11 +34,11 @@ const (
 	Turned
 )
 
-// searchedFactor is for methods that keep the grid of rounding to nearest where they find no better one: what float32 and
-// the order of sums leave.
+// searchedFactor is for methods that keep the grid of rounding to nearest unless they find a better one: it allows for
+// float32 and the order of sums.
 const searchedFactor = 1.001
 
-// Closeness is what all methods of a chain together promise.
+// Closeness returns the combined guarantee of all methods of a chain.
 func (c *Chain) Closeness() Closeness {
 	x := c.Quantizer.Closeness()
 	join := func(m Method) {
@@ -57,7 +57,7 @@ func (c *Chain) Closeness() Closeness {
 	return x
 }
 
-// Rounding tells what rounding to nearest leaves of rows. It is for one goroutine.
+// Rounding computes the error of rounding rows to nearest. It is not safe for concurrent use.
 type Rounding struct {
 	spec   Spec
 	blocks Blocks
@@ -65,7 +65,7 @@ type Rounding struct {
 	errors []float64
 }
 
-// NewRounding is for rows of cols weights.
+// NewRounding returns a Rounding for rows of cols weights.
 func NewRounding(s Spec, cols int) (*Rounding, error) {
 	l, err := s.Layout(1, cols)
 	if err != nil {

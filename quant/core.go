@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// maxStates bounds the states that are kept behind an item, maxGrown those that a search looks at, and so its time. Models
-// need some thousand.
+// maxStates bounds the states that are kept after an item, maxGrown those that a search visits, and thus its time. Models
+// need a few thousand.
 const (
 	maxStates = 1 << 12
 	maxGrown  = 1 << 16
@@ -16,8 +16,8 @@ const (
 // core searches for a better allocation by dynamic programming that begins with the items for which another option
 // nearly pays and adds one item after the other: Pisinger, "A minimal algorithm for the multiple-choice knapsack
 // problem" (1995). A state is a set of choices for the items so far, all others keeping those of the base; it is
-// dropped when another costs no more and is as good, or when even the best slopes of the items to come cannot make it
-// better than what is known.
+// dropped when another costs no more and is as good, or when even the best slopes of the remaining items cannot make
+// it better than the best known state.
 type core struct {
 	p *problem
 	// base is the optimum for the Lagrange multiplier of the first step that does not fit the budget.
@@ -28,15 +28,15 @@ type core struct {
 	nodes []node
 }
 
-// coreItem is an item of the search. Up is the most that another option gains for each unit of cost, down the least that
-// one loses for each unit it saves; both of this item and all behind it.
+// coreItem is an item of the search. Up is the largest gain of another option for each unit of cost, down the smallest
+// loss for each unit saved; both over this item and all after it.
 type coreItem struct {
 	item     int
 	distance float64
 	up, down float64
 }
 
-// state is a sum of differences to the base; choices are in a list that begins with a node.
+// state is a sum of differences to the base; its choices form a linked list that begins with a node.
 type state struct {
 	cost, value int64
 	node        int32
@@ -48,7 +48,7 @@ type node struct {
 	before   int32
 }
 
-// newCore sets a search up around the base; multiplier is the gain for a unit of cost at which the budget ends.
+// newCore sets up a search around the base; multiplier is the gain for a unit of cost at which the budget ends.
 func newCore(p *problem, base []int, multiplier float64) *core {
 	c := &core{p: p, base: base, slack: p.limit}
 	for i, list := range p.lists {
@@ -74,7 +74,7 @@ func newCore(p *problem, base []int, multiplier float64) *core {
 	return c
 }
 
-// bound is less than what a state can still become; at is the next item.
+// bound returns a lower bound of the values that a state can still reach; at is the next item.
 func (c *core) bound(s state, at int) float64 {
 	up, down := 0.0, math.Inf(1)
 	if at < len(c.items) {
@@ -88,7 +88,7 @@ func (c *core) bound(s state, at int) float64 {
 	return v - float64(up*float64(left))
 }
 
-// search changes the problem's choices to the best that it finds.
+// search changes the problem's choices to the best ones that it finds.
 func (c *core) search() {
 	best := state{node: -1}
 	known := c.p.value

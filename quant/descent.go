@@ -5,20 +5,20 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// descentPanel is the number of columns whose codes move one by one between two products. It holds a block of any length
-// but a whole row.
+// descentPanel is the number of columns whose codes move one by one between two products. It holds any block except a
+// whole row.
 const descentPanel = 128
 
-// fit is what the objective says about the scale and zero term of a block of a row. With the block's codes q, the
-// gradient G = (ŵ - t)(H + ridge·I) and K the block's square of the damped Hessian, moving them by ds and dz changes the
-// objective by
+// fit holds the coefficients of the objective for the scale and zero term of a block of a row. With the block's codes q,
+// the gradient G = (ŵ - t)(H + ridge·I) and K the block's square of the damped Hessian, moving them by ds and dz changes
+// the objective by
 //
 //	2 (gq·ds + g1·dz) + qq·ds² + 2·q1·ds·dz + ones·dz²,   gq = G·q, g1 = G·1, qq = q K qᵀ, q1 = q K 1ᵀ, ones = 1 K 1ᵀ
 type fit struct{ gq, g1, qq, q1 float64 }
 
 // descend lowers the objective of every row, block by block: first the scale and zero term by least squares, then each
-// code in turn by its best move. No step raises it, up to rounding. It stops early where nothing moves any more, which
-// further sweeps would not change.
+// code in turn by its best move. No step raises it, up to rounding. It stops early when nothing moves, because further
+// sweeps would change nothing.
 func (e *feedback) descend(b *batch) {
 	if e.sweeps == 0 {
 		return
@@ -63,8 +63,8 @@ func (e *feedback) gradient(b *batch, lo, hi int) {
 	}
 }
 
-// refit moves scales and zero terms of block at, and says whether any moved. Where the block is a single panel, product
-// is its gradient afterwards.
+// refit moves scales and zero terms of block at, and reports whether any moved. Where the block is a single panel,
+// product is its gradient afterwards.
 func (e *feedback) refit(b *batch, at int) bool {
 	n, g := e.cols, e.block
 	from, end := at*g, (at+1)*g
@@ -118,8 +118,8 @@ func (f *fit) add(code, grad, kq, sums []float32) {
 	f.q1 += q1
 }
 
-// solve returns the scale and zero term, rounded to their type, that leave the least, or those it was given if these do
-// not lower the objective.
+// solve returns the scale and zero term, rounded to their type, that minimise the objective, or the given ones if these
+// do not lower it.
 func (f *fit) solve(scale, zero float32, ones float64, s Spec) (float32, float32) {
 	round := func(v float64) float32 {
 		if s.Scale == tensor.F16 {
@@ -128,7 +128,7 @@ func (f *fit) solve(scale, zero float32, ones float64, s Spec) (float32, float32
 		return float32(v)
 	}
 	newScale, newZero := scale, zero
-	// Codes that hardly differ say nothing about the scale.
+	// Codes that hardly differ do not determine the scale.
 	det := float64(f.qq*ones) - float64(f.q1*f.q1)
 	switch {
 	case s.Symmetric && f.qq > 0:
@@ -155,7 +155,8 @@ func (f *fit) solve(scale, zero float32, ones float64, s Spec) (float32, float32
 	return newScale, newZero
 }
 
-// move gives every code of block at, one after the other, the value that leaves the least, and says whether any changed.
+// move gives every code of block at, one after the other, the value that minimises the objective, and reports whether
+// any changed.
 func (e *feedback) move(b *batch, at int) bool {
 	n, g := e.cols, e.block
 	grid := signed(e.spec.Bits)

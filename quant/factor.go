@@ -15,11 +15,11 @@ const (
 )
 
 // invertFactor replaces the lower triangle of the symmetric positive definite matrix a [n, n] by the inverse M of its
-// Cholesky factor, so that the inverse of a is MᵀM, and clears the upper triangle inside blocks of the diagonal, which is
-// all that products with M read of it. It returns false, with a destroyed, if a is not positive definite in float32.
+// Cholesky factor, so that the inverse of a is MᵀM, and clears the upper triangle inside blocks of the diagonal, the only
+// part of it that products with M read. It returns false, with a destroyed, if a is not positive definite in float32.
 //
-// One loop does both: once block row k of the factor L has updated the columns behind it nothing reads it again, and
-// its place takes block row k of M = L⁻¹,
+// One loop does both: once block row k of the factor L has updated the columns after it, nothing reads it again, and
+// block row k of M = L⁻¹ takes its place,
 //
 //	A[i,k] -= L[i,:k] L[k,:k]ᵀ          i >= k
 //	L[i,k]  = A[i,k] L[k,k]⁻ᵀ           i > k
@@ -99,7 +99,7 @@ func invertBlock(inverse, a []float32, f []float64, n, lda int) bool {
 				l[i*n+j] = s / l[j*n+j]
 				continue
 			}
-			// What is left of a positive diagonal must exceed the rounding errors of the sums that it came from.
+			// The rest of a positive diagonal must exceed the rounding errors of its sums.
 			if !(s > 0 && s > 0x1p-22*float64(a[i*lda+i])) || math.IsInf(s, 1) {
 				return false
 			}

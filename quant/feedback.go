@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// feedbackRows is the number of rows that are encoded together: as many as make the matrix products cheap to lay out.
+	// feedbackRows is the number of rows that are encoded together: enough to make packing for the matrix products cheap.
 	feedbackRows = 256
-	// feedbackPanel is the number of columns that hand on their errors one by one, row by row, before a product does it
-	// for the columns behind.
+	// feedbackPanel is the number of columns that propagate their errors one by one, row by row, before a product does
+	// it for the columns after them.
 	feedbackPanel = 32
 )
 
@@ -35,7 +35,7 @@ type feedback struct {
 	total      []float64 // for every block the sum of sums
 }
 
-// batch is a group of rows on its way. Values are [rows, cols].
+// batch is a group of rows in progress. Values are [rows, cols].
 type batch struct {
 	rows   int
 	dst    Blocks    // the batch's part
@@ -55,7 +55,8 @@ func (e *feedback) Encode(dst Blocks, w Matrix) error {
 	if w.Cols != e.cols {
 		return fmt.Errorf("internal error: %d columns for an encoder of %d", w.Cols, e.cols)
 	}
-	// What has no grid is refused as everywhere; what has one keeps it where the search finds nothing to store.
+	// Rows without a grid are rejected as in every method; others keep theirs where the search finds nothing to
+	// store.
 	if err := (nearest{e.spec}).Encode(dst, w); err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func (e *feedback) aim(b *batch, w []float32) int {
 	return -1
 }
 
-// pull makes positions lo to hi-1 take over the errors of positions from to to-1.
+// pull applies the errors of positions from to to-1 to positions lo to hi-1.
 func (e *feedback) pull(b *batch, lo, hi, from, to int) {
 	if from == to {
 		return
@@ -168,7 +169,7 @@ func (e *feedback) search(b *batch, start int) {
 	}
 }
 
-// stores says whether a scale, rounded to its type, can be divided by. Zero terms need only be finite.
+// stores reports whether a scale, rounded to its type, can be a divisor. Zero terms need only be finite.
 func (s Spec) stores(scale float32) bool {
 	least := float32(0x1p-120)
 	if s.Scale == tensor.F16 {
@@ -186,7 +187,8 @@ func (b *batch) terms(r, blocks, at int) (scale, zero float32) {
 	return scale, zero
 }
 
-// handOn chooses codes for positions hi-1 down to lo. Each hands its error on to those below it in the panel.
+// handOn chooses codes for positions hi-1 down to lo. Each propagates its error to those below it in the
+// panel.
 func (e *feedback) handOn(b *batch, lo, hi int) {
 	n, width := e.cols, hi-lo
 	at := e.order[lo] / e.block

@@ -8,23 +8,24 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// GPTQ chooses codes column by column and lets the columns behind make up for the error of those before (GPTQ/OPTQ,
+// GPTQ chooses codes column by column and lets later columns compensate for the errors of earlier ones (GPTQ/OPTQ,
 // ICLR 2023), on grids searched when a block is reached, and then improves scales, zero terms and codes by descent on
 // the same objective: for weights w, stored weights ŵ and the Hessian H of the inputs,
 //
 //	(ŵ - t) (H + ridge·I) (ŵ - t)ᵀ,   ridge = damping · mean(diag H),   t = w + mismatch · (w* - w)
 //
-// where w* = w (C + ridge·I) (H + ridge·I)⁻¹ makes up for inputs that are already off (GPTAQ, ICML 2025; C is
-// Stats.Cross). A channel whose input is always 0 has t = 0.
+// where w* = w (C + ridge·I) (H + ridge·I)⁻¹ compensates for inputs that are already off (GPTAQ, ICML 2025; C
+// is Stats.Cross). A channel whose input is always 0 has t = 0.
 //
 // For n columns Prepare costs 2/3 n³ operations (2 n³ more with a mismatch) and keeps n² float32 values (twice as many with
 // a mismatch); it also keeps the Stats, which must not change while the Encoder is in use. Encode costs about
 // (1 + 2·sweeps) n² operations a row (2 n² more with a mismatch) and the search, and holds 12 bytes for each weight of up
 // to 256 rows.
 type GPTQ struct {
-	// Damping is the ridge in units of the mean of the Hessian's diagonal; 0 takes a value that fits the bits.
+	// Damping is the ridge in units of the mean of the Hessian's diagonal; 0 selects a default for the bits.
 	Damping float64 `json:"damping" jsonschema:"minimum=0,maximum=10" jsonschema_description:"Ridge of the Hessian in units of its mean diagonal; 0 means .15 at 2 bits, .10 at 3 and 4, .05 at 5 and 6, .02 at 8."`
-	// Mismatch is how much of the way to the weights that make up for earlier errors the target goes.
+	// Mismatch is the share, from 0 to 1, of the distance that the target moves towards weights that
+	// compensate for earlier errors.
 	Mismatch float64 `json:"mismatch" jsonschema:"minimum=0,maximum=1" jsonschema_description:"How far the target moves towards weights that make up for the errors of earlier layers."`
 	// Sweeps of least squares and coordinate descent.
 	Sweeps int `json:"sweeps" jsonschema:"minimum=0,maximum=100" jsonschema_description:"Sweeps of refitting scales and moving codes after the feedback."`
@@ -37,9 +38,9 @@ type GPTQ struct {
 // Orders of GPTQ.
 const (
 	// OrderGroup takes blocks by falling largest diagonal element of the Hessian, and columns inside a block by falling
-	// diagonal element (group-aware reordering of GPTQModel); what is stored keeps its places.
+	// diagonal element (group-aware reordering of GPTQModel); the stored order does not change.
 	OrderGroup = "group"
-	// OrderNatural takes columns as they lie.
+	// OrderNatural takes columns in their stored order.
 	OrderNatural = "natural"
 )
 
@@ -72,11 +73,11 @@ func (q *GPTQ) Validate() error {
 	return nil
 }
 
-// dampings are the defaults by bits, in units of the mean diagonal: measured on whole packages calibrated with text that
-// the model wrote itself, where more costs little and less over-fits.
+// dampings are the defaults by bits, in units of the mean diagonal: measured on whole packages calibrated with
+// self-generated text, where more costs little and less overfits.
 var dampings = [9]float64{2: 0.15, 3: 0.10, 4: 0.10, 5: 0.05, 6: 0.05, 8: 0.02}
 
-// Each failed factorisation multiplies the damping by ten, at most so often.
+// Each failed factorisation multiplies the damping by ten, at most this many times.
 const dampingRetries = 3
 
 // Prepare implements Quantizer. Where all inputs were 0 it searches grids
@@ -102,7 +103,7 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 			e.dead = append(e.dead, i)
 		}
 	}
-	if sum == 0 { // nothing tells columns apart
+	if sum == 0 { // no column has inputs
 		return (&Search{Candidates: q.Candidates, Importance: ImportanceUniform}).Prepare(s, cols, nil, threads)
 	}
 	damping := q.Damping
@@ -129,17 +130,17 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	return e, nil
 }
 
-// Quick is a form that costs a fraction: without sweeps, and in the order in which columns lie.
+// Quick returns a much cheaper variant: without sweeps, and with columns in their stored order.
 func (q *GPTQ) Quick() Quantizer {
 	x := *q
 	x.Sweeps, x.Order, x.Candidates = 0, OrderNatural, min(q.Candidates, 12)
 	return &x
 }
 
-// Crosses says whether Prepare wants Stats.Cross.
+// Crosses reports whether Prepare needs Stats.Cross.
 func (q *GPTQ) Crosses() bool { return q.Mismatch > 0 }
 
-// checkInputs refuses statistics that calibration must not hand out.
+// checkInputs rejects statistics that calibration must not produce.
 func checkInputs(s *Stats, cols int) error {
 	switch {
 	case s == nil:
@@ -152,9 +153,9 @@ func checkInputs(s *Stats, cols int) error {
 	return nil
 }
 
-// positions says which column has which position. Columns are taken from the last position to the first, because the
-// factor of the Hessian is then a lower triangle whose rows are what a column hands on. A block keeps its columns
-// together.
+// positions returns the column of every position. Columns are taken from the last position to the first, because the
+// factor of the Hessian is then a lower triangle whose rows hold the weights with which a column propagates its
+// error. A block keeps its columns together.
 func positions(diagonal []float32, block int, order string) []int {
 	n := len(diagonal)
 	p := make([]int, n)
@@ -194,7 +195,7 @@ func (e *feedback) gather(threads int) {
 	})
 }
 
-// share computes what the search and the descent need of the damped Hessian besides its elements.
+// share computes the sums of the damped Hessian that the search and the descent need.
 func (e *feedback) share(diagonal []float32) {
 	n := e.cols
 	e.importance = make([]float32, n)

@@ -2,8 +2,8 @@ package quant
 
 import "math"
 
-// Hadamard is an orthogonal matrix Q of order n that spreads what is in one channel over many: random signs, followed
-// by a Hadamard matrix divided by the root of its order.
+// Hadamard is an orthogonal matrix Q of order n that spreads each channel over many: random signs, followed by a
+// Hadamard matrix divided by the root of its order.
 //
 // That is the Kronecker product of Sylvester's matrix of order 2^k and one of Paley's, where n = 2^k * m and m is an
 // order that Paley's constructions give: 12, 20, 24, 28, 36, 44, ... for a prime m-1 or m/2-1. Other n, and those whose
@@ -42,7 +42,7 @@ func NewHadamard(n int, seed uint64) *Hadamard {
 // Channels is the order n of the matrix.
 func (h *Hadamard) Channels() int { return h.n }
 
-// Block is the order of the blocks on its diagonal; n if every channel meets every other.
+// Block is the order of the blocks on its diagonal; n if the matrix mixes all channels.
 func (h *Hadamard) Block() int { return h.order }
 
 // Apply replaces every run of n elements of x by itself times Q, so that the columns of W are turned by applying it to
@@ -122,7 +122,8 @@ func paley(m int) []int8 {
 	return h
 }
 
-// conference is the matrix [0 1; sign Q] of order q+1, where Q[i,j] says whether i-j is a square modulo the prime q.
+// conference is the matrix [0 1; sign Q] of order q+1, where Q[i,j] is the Legendre symbol of i-j modulo the prime
+// q.
 func conference(q int, sign int8) []int8 {
 	square := make([]int8, q)
 	for i := range square {

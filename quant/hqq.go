@@ -9,8 +9,8 @@ import (
 )
 
 // HQQ is half-quadratic quantization (Badri and Shaji 2023, mobiusml.github.io/hqq_blog): it starts from the grid of
-// RTN and moves the zero term so that the error, but for its outliers, is zero in the mean. In every round, with w' the
-// stored weight and e = w - w',
+// RTN and moves the zero term so that the mean error without its outliers is zero. In every round, with w' the stored
+// weight and e = w - w',
 //
 //	e' = sign(e) * max(|e| - |e|^(p-1)/beta, 0)     the outliers of the error, p < 1
 //	zero += mean(e - e')
@@ -19,22 +19,22 @@ import (
 //
 // A block stops when a round does not lower its squared error; the best round is kept, and RTN's grid if none is
 // better. e is in units of weights, as in the paper's code; with its beta of 10 errors below .17 have no outliers, so
-// that zero moves to the mean error. The paper moves no scale, and neither does MNN's exporter, which in addition keeps
-// beta, and stops all blocks at the same time: growth 1 without scale comes closest.
+// zero moves by the mean error. The paper does not move the scale, and neither does MNN's exporter, which also keeps
+// beta constant, and stops all blocks at the same time: growth 1 without scale comes closest.
 //
 // The fit of the scale takes 3, 8 and 24 % off the paper's error at 4, 3 and 2 bits (root mean square, blocks of 64 of a
-// trained model). Search finds better grids for whatever it minimises; HQQ is here for comparison. Cost: 40 ns a weight
+// trained model). Search finds better grids for each of its objectives; HQQ exists for comparison. Cost: 40 ns a weight
 // and core at 4 bits and blocks of 64.
 type HQQ struct {
-	// P is the power of the error that is made small, above 0 and at most 1.
+	// P is the power of the error that is minimised, above 0 and at most 1.
 	P float64 `json:"p" jsonschema_description:"Power of the error that is made small; above 0 and at most 1"`
 	// Beta is the first weight of the outliers of the error.
 	Beta float64 `json:"beta" jsonschema_description:"First weight of the outliers of the error; above 0"`
-	// Growth is what Beta is multiplied with after every round.
+	// Growth is the factor of Beta after every round.
 	Growth float64 `json:"growth" jsonschema_description:"Factor of beta after every round; from 1 to 10"`
 	// Iterations bounds the number of rounds.
 	Iterations int `json:"iterations" jsonschema:"minimum=1,maximum=200" jsonschema_description:"Largest number of rounds"`
-	// Scale fits the scale too. A symmetric spec has nothing else to fit.
+	// Scale fits the scale too. A symmetric spec has no other term to fit.
 	Scale bool `json:"scale" jsonschema_description:"Fit the scale after the zero term; the paper fits the zero term alone"`
 }
 
@@ -85,7 +85,7 @@ func (h *HQQ) Prepare(s Spec, _ int, _ *Stats, _ int) (Encoder, error) {
 	return e, nil
 }
 
-// halfQuadratic encodes by half-quadratic quantization.
+// halfQuadratic is the encoder of HQQ.
 type halfQuadratic struct {
 	spec          Spec
 	power         float64
@@ -146,7 +146,7 @@ func (e *halfQuadratic) block(dst Blocks, b int, try []uint8, w []float32, best 
 	}
 }
 
-// step is round k. It returns false where the grid cannot be stored.
+// step runs round k. It returns false where the grid cannot be stored.
 func (e *halfQuadratic) step(k int, w []float32, codes []uint8, scale, zero float64) (float64, float64, bool) {
 	mid := float64(int(1) << (e.spec.Bits - 1))
 	if !e.spec.Symmetric {

@@ -15,13 +15,14 @@ type Method interface {
 	Name() string
 	// Needs returns what the method, with its options, reads besides the rows that it encodes.
 	Needs() Needs
-	// Closeness is what the method promises of stored weights; a method that chooses no codes promises what it does to floats.
+	// Closeness returns the guarantee of the method for stored weights; a method that chooses no codes states how it changes
+	// floats.
 	Closeness() Closeness
 	// Validate rejects options that make no sense.
 	Validate() error
 }
 
-// Needs orders what methods read; each includes those before it.
+// Needs orders the inputs of methods; each includes those before it.
 type Needs int
 
 const (
@@ -88,14 +89,38 @@ type entry struct {
 
 // methods is the table of methods.
 var methods = map[string]entry{
-	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices that follow", func() Method { return NewAWQ() }},
-	"distill":   {"tune scales and norms of the finished model towards the outputs of the float model, by gradient descent", func() Method { return NewDistill() }},
-	"gptq":      {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
-	"hqq":       {"move the zero term and scale of every block until errors cancel, from RTN's grid; no data, for comparison", func() Method { return NewHQQ() }},
-	"omniquant": {"learn scales of channels, and the clipping of every block, by gradient descent through the stored grid", func() Method { return NewOmniQuant() }},
-	"rotation":  {"rotate the residual stream and the values of attention; only with gptq, and only where the head has a table of its own", func() Method { return NewRotation() }},
-	"rtn":       {"round to the nearest point of the grid that a block spans; no data", func() Method { return RTN{} }},
-	"search":    {"search scale and zero term of every block for the least weighted squared error", func() Method { return NewSearch() }},
+	"awq": {
+		"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices that follow",
+		func() Method { return NewAWQ() },
+	},
+	"distill": {
+		"tune scales and norms of the finished model towards the outputs of the float model, by gradient descent",
+		func() Method { return NewDistill() },
+	},
+	"gptq": {
+		"error feedback between columns on searched grids, then refitting and descent; needs calibration",
+		func() Method { return NewGPTQ() },
+	},
+	"hqq": {
+		"move the zero term and scale of every block until errors cancel, from RTN's grid; no data, for comparison",
+		func() Method { return NewHQQ() },
+	},
+	"omniquant": {
+		"learn scales of channels, and the clipping of every block, by gradient descent through the stored grid",
+		func() Method { return NewOmniQuant() },
+	},
+	"rotation": {
+		"rotate the residual stream and the values of attention; only with gptq, and only where the head has a table of its own",
+		func() Method { return NewRotation() },
+	},
+	"rtn": {
+		"round to the nearest point of the grid that a block spans; no data",
+		func() Method { return RTN{} },
+	},
+	"search": {
+		"search scale and zero term of every block for the least weighted squared error",
+		func() Method { return NewSearch() },
+	},
 }
 
 // Methods lists the known method names, sorted.
@@ -108,7 +133,7 @@ func Methods() []string {
 	return names
 }
 
-// MethodDoc is a sentence about a method.
+// MethodDoc returns a sentence about a method.
 func MethodDoc(name string) string { return methods[name].doc }
 
 // quantizers names those quantizers, with their default options, for which suit returns true: "hqq, rtn or search".
@@ -125,10 +150,10 @@ func quantizers(suit func(Quantizer) bool) string {
 	return strings.Join(names, "")
 }
 
-// WithoutModel names the quantizers that need nothing but rows, for messages.
+// WithoutModel lists the quantizers that need only rows, for messages.
 func WithoutModel() string { return quantizers(func(q Quantizer) bool { return q.Needs() == Nothing }) }
 
-// NewMethod returns the method of a name with its default options.
+// NewMethod returns the method called name with its default options.
 func NewMethod(name string) (Method, error) {
 	e, ok := methods[name]
 	if !ok {
@@ -194,12 +219,12 @@ func NewChain(list []Method) (*Chain, error) {
 		return nil, fmt.Errorf("no method of the list chooses codes; add one such as gptq, search or rtn")
 	}
 	if c.Rotator != nil && (len(c.Folders) > 0 || !c.Rotator.Admits(c.Quantizer)) {
-		return nil, fmt.Errorf("%s leaves no channels that stand out, so the only method after it that gains is %s", c.Rotator.Name(), quantizers(c.Rotator.Admits))
+		return nil, fmt.Errorf("%s removes outlier channels, so the only method that may follow it is %s", c.Rotator.Name(), quantizers(c.Rotator.Admits))
 	}
 	return c, nil
 }
 
-// Needs is the most that any method of the chain needs.
+// Needs returns the most that any method of the chain needs.
 func (c *Chain) Needs() Needs {
 	n := c.Quantizer.Needs()
 	for _, f := range c.Folders {
@@ -214,7 +239,7 @@ func (c *Chain) Needs() Needs {
 	return n
 }
 
-// Untuned returns the methods of list but for tuning, which changes all ways to store a matrix alike.
+// Untuned returns the methods of list without tuning, which affects all ways to store a matrix equally.
 func Untuned(list []Method) []Method {
 	return slices.DeleteFunc(slices.Clone(list), func(m Method) bool {
 		_, tunes := m.(*Distill)

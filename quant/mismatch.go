@@ -2,7 +2,7 @@ package quant
 
 import "github.com/llmexport/llmexport/runtime/kernel"
 
-// mismatch returns strength · (C - H) (H + ridge·I)⁻¹ [n, n], which times weights is what their target gains:
+// mismatch returns strength · (C - H) (H + ridge·I)⁻¹ [n, n], which multiplied by weights is the change of their target:
 // w* - w = w (C + ridge·I) (H + ridge·I)⁻¹ - w. factor is M of [invertFactor] for H + ridge·I in the order of positions,
 // so that the inverse is MᵀM.
 func mismatch(in *Stats, order []int, factor []float32, strength float32, threads int) []float32 {

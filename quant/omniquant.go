@@ -8,13 +8,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// OmniQuant learns by gradient descent what AWQ and the search try from a list, after "OmniQuant: Omnidirectionally
-// Calibrated Quantization for Large Language Models" (ICLR 2024).
+// OmniQuant learns scales and clipping by gradient descent, where AWQ and the search try a list of candidates,
+// after "OmniQuant: Omnidirectionally Calibrated Quantization for Large Language Models" (ICLR 2024).
 //
-// Its learnable equivalent transformation (LET) is a [Folder]: scales of a site begin at the best of [AWQ] and descend
-// on their logarithms, with rounding as the identity. Its learnable weight clipping (LWC) is a [Quantizer]: scale and
-// minimum of every block begin at the weighted search and descend with codes chosen anew in every step. With
-// ŵ = mn + sc*u, u = clamp(round((w-mn)/sc)), and L = tr(dW (H + λI) dWᵀ), λ being damping times the mean of H's diagonal,
+// Its learnable equivalent transformation (LET) is a [Folder]: scales of a site begin at the best of [AWQ] and descend on
+// their logarithms, with rounding as the identity. Its learnable weight clipping (LWC) is a [Quantizer]: scale and minimum
+// of every block begin at the weighted search and descend with codes chosen again in every step. With ŵ = mn + sc*u, u =
+// clamp(round((w-mn)/sc)), and L = tr(dW (H + λI) dWᵀ), λ being damping times the mean of H's diagonal,
 //
 //	dL/dŵ = 2 dW (H + λI)    dŵ/dsc = u    dŵ/dmn = 1
 //
@@ -23,9 +23,9 @@ import (
 //
 // The paper learns both together through a whole decoder block, in its own format; here the loss is that of one layer,
 // the format is the stored one, minimum and scale take the place of two clipping factors, and there are no shifts: norms
-// without bias cannot absorb them. Its gradient of clipping takes rounding for the identity; that of LWC here is the
-// derivative between two changes of a code. On asymmetric blocks with an outlier the former leaves 6 % more error at 4
-// bits and 8 % at 2, elsewhere the two are within 3 %. A row costs steps * 2 cols² operations.
+// without bias cannot absorb them. Its gradient of clipping treats rounding as the identity; here the gradient of LWC is
+// the exact derivative between two changes of a code. On asymmetric blocks with an outlier the former leaves 6 % more
+// error at 4 bits and 8 % at 2, elsewhere the two are within 3 %. A row costs steps * 2 cols² operations.
 type OmniQuant struct {
 	Steps   int     `json:"steps" jsonschema_description:"Steps of gradient descent, from 1 to 1000."`
 	Rate    float64 `json:"rate" jsonschema_description:"First step of the logarithm of a scale, above 0 and at most 0.5."`
@@ -100,7 +100,7 @@ func (o *OmniQuant) Fold(s *Site, q Quantizer, threads int) (Scaling, error) {
 	return accept(best, before, after), nil
 }
 
-// rate is that of step t.
+// rate returns the learning rate of step t.
 func (o *OmniQuant) rate(t int) float64 {
 	return float64(o.Rate*float64(o.Steps-t)) / float64(o.Steps)
 }
@@ -144,10 +144,10 @@ type clipping struct {
 	hessian kernel.Packed
 }
 
-// clippingRows is how many rows meet the Hessian in one product; no result depends on it.
+// clippingRows is the number of rows that one product multiplies by the Hessian; no result depends on it.
 const clippingRows = 64
 
-// reach bounds how far the logarithm of a scale may move from the search's.
+// reach bounds the distance of the logarithm of a scale from the search's.
 const reach = 1.5
 
 // Encode implements Encoder.
@@ -217,7 +217,8 @@ func (c *clipping) rows(best Blocks, w Matrix) {
 	}
 }
 
-// slope is the derivative of the loss by the logarithm of a block's scale and by its minimum; product is half of dL/dŵ.
+// slope returns the derivatives of the loss by the logarithm of a block's scale and by its minimum; product is half of
+// dL/dŵ.
 func (b Blocks) slope(at int, w, diff, product []float32, s Spec) (byScale, byLeast float64) {
 	mn := 0.0
 	if !s.Symmetric {

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Pack writes codes as MNN stores them: one most-significant-bit-first stream of bits bits a code.
+// Pack writes codes as MNN stores them: a stream of bits bits per code, most significant bit first.
 // len(codes)*bits must be a multiple of 8; dst has len(codes)*bits/8 bytes.
 func Pack(dst []byte, codes []uint8, bits int) { kernel.PackCodes(dst, codes, bits) }
 
@@ -37,7 +37,7 @@ func PackAlpha(dst []byte, b Blocks, s Spec) {
 	}
 }
 
-// Unpack reads what Pack wrote.
+// Unpack reverses Pack.
 func Unpack(codes []uint8, src []byte, bits int) {
 	mask := uint32(1)<<bits - 1
 	var have, acc uint32
@@ -50,7 +50,7 @@ func Unpack(codes []uint8, src []byte, bits int) {
 	}
 }
 
-// UnpackAlpha reads what PackAlpha wrote.
+// UnpackAlpha reverses PackAlpha.
 func UnpackAlpha(b Blocks, src []byte, s Spec) {
 	at := func(i int) float32 {
 		if s.Scale == tensor.F16 {

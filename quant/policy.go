@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Policy says which spec every matrix of a model gets.
+// Policy chooses the spec of every matrix of a model.
 type Policy struct {
 	// Default is the spec of the body.
 	Default Spec
@@ -16,11 +16,12 @@ type Policy struct {
 	// AutoBlock lets a matrix whose columns do not divide into blocks take the largest block that does.
 	AutoBlock bool
 	Overrides []Override
-	// Fixed gives the specs of single matrices by name, whatever else is said here: an allocation to a budget.
+	// Fixed gives the specs of single matrices by name, and takes precedence over all other fields: an
+	// allocation to a budget.
 	Fixed map[string]Spec
 }
 
-// Override changes the spec of matrices whose checkpoint tensor matches; nil fields keep what was.
+// Override changes the spec of matrices whose checkpoint tensor matches; nil fields change nothing.
 type Override struct {
 	Match     *regexp.Regexp // unanchored, RE2
 	Bits      *int
@@ -29,23 +30,23 @@ type Override struct {
 	Scale     *tensor.DType
 }
 
-// Choice is the spec of one matrix and, where AutoBlock changed it, the block that was asked for.
+// Choice is the spec of one matrix and, where AutoBlock changed it, the requested block.
 type Choice struct {
 	Spec Spec
-	// AutoFrom is the block length the policy named when another one was chosen, else 0.
+	// AutoFrom is the block length of the policy if another one was chosen, and 0 otherwise.
 	AutoFrom int
 	// Override is the index of the override that won, or -1.
 	Override int
 }
 
-// Role is what a matrix is for.
+// Role is the purpose of a matrix.
 type Role int
 
 // The roles.
 const (
 	Body  Role = iota
 	Table      // embedding and head
-	Fine       // small and sensitive: routers, gates. It is Half unless an override says otherwise.
+	Fine       // small and sensitive: routers, gates. They are Half unless overridden.
 )
 
 // Choose picks the spec of a matrix of cols columns that is stored from the checkpoint tensor name. The
@@ -94,7 +95,7 @@ func (o *Override) apply(s *Spec, def Spec) {
 		if *o.Bits == 16 {
 			*s = Half
 		} else {
-			if s.Bits == 16 { // leaving halves: take the body's form for what was not said
+			if s.Bits == 16 { // from halves to codes: unset fields come from the body
 				scale := s.Scale
 				*s = def
 				if def.Bits == 16 {

@@ -8,24 +8,25 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// probe measures what storing the consumers of a site costs with scales folded in.
+// probe measures the loss of storing the consumers of a site with scales folded in.
 type probe struct {
 	site    *Site
 	q       Quantizer
 	threads int
 }
 
-// probeRows is how many rows are encoded and multiplied in one go. Sums over rows are cut there, so it is part of the
-// result.
+// probeRows is the number of rows that are encoded and multiplied at once. Sums over rows are split there, so results
+// depend on it.
 const probeRows = 64
 
 // newProbe prepares a site for trials. They encode with q if it needs no data. A calibrated quantizer corrects errors
-// of one weight by others, which is dear and hides what scales do to the grid: the weighted search stands in for it.
+// of one weight by others, which is expensive and hides the effect of scales on the grid, so the weighted search
+// replaces it.
 func newProbe(s *Site, q Quantizer, threads int) (*probe, error) {
 	n := s.Stats.Cols
 	if len(s.Specs) != len(s.Consumers) || s.Weights != nil && len(s.Weights) != len(s.Consumers) ||
 		len(s.Stats.Hessian) != n*n || s.Of == nil && s.Channels != n || s.Of != nil && len(s.Of) != n {
-		return nil, fmt.Errorf("internal error: site %s does not fit together", s.Name)
+		return nil, fmt.Errorf("internal error: site %s is inconsistent", s.Name)
 	}
 	for _, c := range s.Consumers {
 		if c.Cols != n {
@@ -43,8 +44,8 @@ func newProbe(s *Site, q Quantizer, threads int) (*probe, error) {
 	return &probe{s, q, threads}, nil
 }
 
-// size is the mean square of every channel's columns, not below a millionth of the mean of all: dead channels keep a
-// finite scale. It is nil if all inputs are zero.
+// size returns the mean square of every channel's columns, at least a millionth of the overall mean: dead channels
+// keep a finite scale. It is nil if all inputs are zero.
 func (p *probe) size() []float64 {
 	sum, count := make([]float64, p.site.Channels), make([]float64, p.site.Channels)
 	var all float64
@@ -67,12 +68,12 @@ func (p *probe) size() []float64 {
 	return sum
 }
 
-// loss is the sum over consumers of tr(dW H dWᵀ) with scales folded in. gradient, if not nil, [Channels], becomes its
-// derivative by the logarithms of the scales.
+// loss returns the sum over consumers of tr(dW H dWᵀ) with scales folded in. gradient, if not nil, [Channels],
+// becomes its derivative by the logarithms of the scales.
 //
 // With v = w*s the scaled weight of a column, v̂ = mn + sc*u its stored value, E = v̂-v and P = 2 E D⁻¹HD⁻¹ = dL/dv̂, the
-// weight that the model sees is ŵ = v̂/s. Rounding counts as the identity (straight through) and the grid follows the
-// extremes of its block: sc as their distance, mn as the least of them. So
+// weight of the model is ŵ = v̂/s. Rounding counts as the identity (straight through) and the grid follows the extremes
+// of its block: sc as their distance, mn as the least of them. So
 //
 //	column's own part    P*(v - v̂) = -P*E inside the grid, -P*v̂ for what was clipped
 //	through sc           sum over the block of P*E, or P*(v̂-mn) for what was clipped, times max/(max-min) at the
@@ -126,7 +127,7 @@ func (p *probe) loss(scale []float32, gradient []float64) (float64, error) {
 	return total, nil
 }
 
-// part is what one group of rows adds.
+// part is the contribution of one group of rows.
 type part struct {
 	loss     float64
 	gradient []float64 // [cols], nil if not asked for
@@ -199,7 +200,7 @@ func descend(gradient []float64, w, diff, product []float32, scale, mn float64, 
 	}
 }
 
-// errors stores what is stored minus what was meant, for every weight.
+// errors sets, for every weight, the stored value minus the intended one.
 func (b Blocks) errors(dst []float32, w Matrix, l Layout, s Spec) {
 	mid := int(1) << (s.Bits - 1)
 	for at, sc := range b.Scale {

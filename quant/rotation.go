@@ -3,7 +3,7 @@ package quant
 import "fmt"
 
 // Rotation turns the residual stream, and the values of every attention head, by a random Hadamard matrix: no channel
-// stands out any more, which is what error feedback (gptq) gains from and a weighted search loses by.
+// stands out any more, which helps error feedback (gptq) and harms a weighted search.
 //
 // R1 and R2 of "SpinQuant" (ICLR 2025), with the matrices of "QuaRot" (NeurIPS 2024) instead of learned ones. The
 // rotations that these papers compute while the model runs cannot be stored.
@@ -29,13 +29,13 @@ func (*Rotation) Needs() Needs { return Model }
 // Validate implements Method.
 func (r *Rotation) Validate() error {
 	if !r.Residual && !r.Values {
-		return fmt.Errorf("neither residual nor values is to be rotated; leave the method out")
+		return fmt.Errorf("residual and values are both false; set one or remove the method")
 	}
 	return nil
 }
 
-// Admits implements Rotator: error feedback gains from channels that are all alike; foldings and weighted searches, which
-// live on channels that stand out, lose by them.
+// Admits implements Rotator: error feedback gains from uniform channels; foldings and weighted searches, which exploit
+// channels that stand out, lose.
 func (r *Rotation) Admits(q Quantizer) bool { return q.Name() == new(GPTQ).Name() }
 
 // Stream implements Rotator.

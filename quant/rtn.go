@@ -38,12 +38,12 @@ func (RTN) Prepare(s Spec, cols int, _ *Stats, _ int) (Encoder, error) {
 // nearest encodes by rounding to the nearest point.
 type nearest struct{ spec Spec }
 
-// tiny is the scale of a block whose weights are all equal: they live in the zero term (or are 0).
-// It is the smallest normal half, so that both scale types hold it exactly.
+// tiny is the scale of a block whose weights are all equal: the zero term holds them (or they are 0). It is
+// the smallest normal half, so that both scale types hold it exactly.
 const tiny = 0x1p-14
 
-// groupWeights and groupBlocks bound what is encoded in one go: weights that stay in the first cache between the two
-// passes, and terms that fit the stack.
+// groupWeights and groupBlocks bound a group that is encoded at once: weights that stay in the L1 cache between the
+// two passes, and terms that fit the stack.
 const (
 	groupWeights = 1 << 13
 	groupBlocks  = 256
@@ -71,7 +71,7 @@ func (n nearest) Encode(dst Blocks, w Matrix) error {
 	return nil
 }
 
-// refusal says why a block has no grid.
+// refusal returns the reason why a block has no grid.
 func refusal(block []float32) error {
 	if kernel.NonFinite(block) >= 0 {
 		return fmt.Errorf("weight is NaN or infinite: %w", tensor.ErrCorrupt)

@@ -29,7 +29,9 @@ func BenchmarkSearch(b *testing.B) {
 		{"search-12", &Search{Candidates: 12, Importance: ImportanceWeights}, false},
 		{"search-40", &Search{Candidates: 40, Importance: ImportanceWeights}, false},
 	} {
-		for _, s := range []Spec{{4, 64, false, tensor.F16}, {2, 64, false, tensor.F16}, {4, 32, false, tensor.F16}, {4, WholeRow, false, tensor.F16}, {4, 64, true, tensor.F16}} {
+		for _, s := range []Spec{
+			{4, 64, false, tensor.F16}, {2, 64, false, tensor.F16}, {4, 32, false, tensor.F16}, {4, WholeRow, false, tensor.F16}, {4, 64, true, tensor.F16},
+		} {
 			if s.Symmetric && !m.sym {
 				continue
 			}

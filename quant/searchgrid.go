@@ -10,38 +10,40 @@ import (
 )
 
 const (
-	// searchRounds is how often scale and zero term of a candidate are fitted to the codes that they give.
+	// searchRounds is how often scale and zero term of a candidate are fitted to their codes.
 	searchRounds = 2
 	// polishRounds is how often grids next to the best one are tried, polishLanes at a time; the best itself is one
 	// more lane.
 	polishRounds = 2
 	polishLanes  = 31
-	// polishSpan is the distance of two of them: so much of the distance of the block's ends, in steps of the grid.
+	// polishSpan is the distance of two of them: a share of the distance of the block's ends, in steps of the grid.
 	polishSpan = 0.064
-	// widening is how much more than a block of 8 the range of the last candidate cuts off for each doubling of the
-	// length, as a part of the range that is left: the longer a block, the longer the tails that are not worth codes.
+	// widening is how much more than for a block of 8 the last candidate clips for each doubling of the length, as a
+	// share of the remaining range: the longer a block, the longer the tails that are not worth codes.
 	widening = 0.1
-	// longBlock is the longest block whose third anchor is the middle of its ends; those of longer ones are outliers,
-	// and the mean is the anchor.
+	// longBlock is the longest block whose third anchor is the middle of its ends; the ends of longer ones are
+	// outliers, so the mean is the anchor.
 	longBlock = 128
 	// leastFit and mostFit bound the normalised scale that a fit may give: less is noise, and a step as wide as the
-	// block has no use but takes the precision of float32 from errors.
+	// block is useless and costs errors the precision of float32.
 	leastFit, mostFit = 0x1p-40, 1
-	// leastSpan is the least distance of a block's ends that is worth a search: less lies below all scales.
+	// leastSpan is the least distance of a block's ends that is worth a search: smaller ones lie below all
+	// scales.
 	leastSpan = 0x1p-100
 )
 
 // searchGrids chooses scale and zero term, rounded to the spec's type, for the len(scale) blocks of w, which have
 // len(w)/len(scale) weights each: those that leave the least sum of importance times squared error. w must be finite,
 // importance [len(w)] finite and not negative; a block without any importance counts all its weights alike. zero
-// [len(scale)] is 0 for symmetric specs. The result is never worse than that of RTN, but for the rounding of float32.
-// Where RTN has no grid of the spec's type, scale or zero is not finite.
+// [len(scale)] is 0 for symmetric specs. The result is never worse than that of RTN, except for the rounding of
+// float32. Where RTN has no grid of the spec's type, scale or zero is not finite.
 //
 // It is the search of llama.cpp (make_qkx3_quants in ggml-quants.c), with three anchors for the minimum instead of one,
 // errors that count the rounding of scale and zero term to their type, and a second search around the best grid. The
 // candidates of the scale are range/d with d from levels-0.9 to levels+1.1 and, less densely, up to 1.4*levels+1.1 for a
-// block of 64 and more for longer ones; the minimum starts at the low end, at the high end, or so that both ends lose alike (in long blocks: around the mean); symmetric grids start with both signs.
-// From each start scale and zero term are fitted twice by weighted least squares to the codes that they give.
+// block of 64 and more for longer ones; the minimum starts at the low end, at the high end, or so that both ends lose
+// equally (in long blocks: around the mean); symmetric grids start with both signs. From each start, scale and zero term
+// are fitted twice to their codes by weighted least squares.
 func searchGrids(scale, zero, w, importance []float32, s Spec, candidates int) {
 	g := gridSearches.Get().(*gridSearch)
 	g.search(scale, zero, w, importance, s, candidates)
@@ -50,9 +52,9 @@ func searchGrids(scale, zero, w, importance []float32, s Spec, candidates int) {
 
 var gridSearches = sync.Pool{New: func() any { return new(gridSearch) }}
 
-// gridSearch is the room of a search. A lane is a grid that is tried. All numbers but the stored ones are normalised:
-// weights have their block's centre subtracted (0 if symmetric) and are multiplied by a power of two that brings them
-// below 1, the largest importance is 1.
+// gridSearch is the scratch memory of a search. A lane is a candidate grid. All numbers but the stored ones are
+// normalised: weights have their block's centre subtracted (0 if symmetric) and are multiplied by a power of two that
+// brings them below 1, the largest importance is 1.
 type gridSearch struct {
 	spec        Spec
 	levels, mid float64 // largest code, and the code of the zero term
@@ -65,7 +67,7 @@ type gridSearch struct {
 	sumX, sum     float64 // of importance*x and of importance
 
 	scales, zeros                []float64 // of lanes
-	storedScale, storedZero      []float32 // what is left of them when rounded, in weights
+	storedScale, storedZero      []float32 // rounded to their type, in weights
 	laneScale, laneZero, inverse []float32 // for the kernels
 	sums, errors                 []float64
 	halves                       []byte
@@ -110,7 +112,7 @@ func (g *gridSearch) search(scale, zero, w, importance []float32, s Spec, candid
 	}
 }
 
-// measure takes the extremes of a block.
+// measure computes the extremes of a block.
 func (g *gridSearch) measure(lo, hi float64) {
 	g.centre, g.span = (lo+hi)/2, hi-lo
 	if g.spec.Symmetric {
@@ -118,7 +120,7 @@ func (g *gridSearch) measure(lo, hi float64) {
 	}
 }
 
-// normalise takes the weights of a block.
+// normalise loads and normalises the weights of a block.
 func (g *gridSearch) normalise(w, importance []float32) {
 	_, e := math.Frexp(g.span)
 	g.unit = math.Ldexp(1, e)
@@ -143,7 +145,7 @@ func (g *gridSearch) normalise(w, importance []float32) {
 	g.sumX, g.sum = sumX, sum
 }
 
-// resize makes room for n values.
+// resize allocates room for n values.
 func resize[T any](s *[]T, n int) []T {
 	if cap(*s) < n {
 		*s = make([]T, n)
@@ -152,7 +154,7 @@ func resize[T any](s *[]T, n int) []T {
 	return *s
 }
 
-// grow makes room for lanes, and returns their scales and zero terms.
+// grow allocates lanes, and returns their scales and zero terms.
 func (g *gridSearch) grow(lanes int) (scales, zeros []float64) {
 	for _, p := range []*[]float32{&g.storedScale, &g.storedZero, &g.laneScale, &g.laneZero, &g.inverse} {
 		resize(p, lanes)
@@ -163,7 +165,7 @@ func (g *gridSearch) grow(lanes int) (scales, zeros []float64) {
 	return resize(&g.scales, lanes), resize(&g.zeros, lanes)
 }
 
-// propose fills lanes with what the search starts from, and says how many they are.
+// propose fills lanes with the starting grids of the search, and returns their number.
 func (g *gridSearch) propose(candidates int) int {
 	lanes := 3 * candidates
 	if g.spec.Symmetric {
@@ -200,8 +202,8 @@ func (g *gridSearch) surround() {
 	}
 }
 
-// fit moves scale and zero term of each lane to the least weighted squares for the codes that they give. A lane whose
-// codes determine no positive scale (symmetric: no scale) keeps it.
+// fit moves scale and zero term of each lane to the weighted least squares for their codes. A lane whose codes
+// determine no positive scale (symmetric: no scale) keeps it.
 func (g *gridSearch) fit(lanes int) {
 	scales, zeros := g.scales[:lanes], g.zeros[:lanes]
 	z, inverse := g.laneZero[:lanes], g.inverse[:lanes]
@@ -230,8 +232,8 @@ func (g *gridSearch) fit(lanes int) {
 	}
 }
 
-// keep rounds the lanes to what is stored, and keeps the one that leaves the least error if that is less than the error
-// of the best so far. Zero terms are chosen for the rounded scales.
+// keep rounds the lanes to their stored type, and keeps the one with the least error if it beats the best so far. Zero
+// terms are chosen for the rounded scales.
 func (g *gridSearch) keep(lanes int) {
 	stored, storedZero := g.storedScale[:lanes+1], g.storedZero[:lanes+1]
 	for i, s := range g.scales[:lanes] {

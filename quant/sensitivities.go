@@ -17,20 +17,20 @@ import (
 // SensitivitiesVersion is the format that this package reads and writes.
 const SensitivitiesVersion = 1
 
-// Sensitivities say what every way to store every matrix of a model would cost. They are what takes long to measure for an
+// Sensitivities hold the cost of every way to store every matrix of a model. They are the slow measurement of an
 // allocation, and serve any budget.
 type Sensitivities struct {
 	// Source is the digest of the checkpoint, "sha256:" and 64 lower-case hexadecimal digits.
 	Source string
-	// Text is what divergences were predicted on.
+	// Text is the text on which divergences were predicted.
 	Text  SensitivityText
 	Items []Item
 }
 
-// SensitivityText names a text.
+// SensitivityText identifies a text.
 type SensitivityText struct {
 	Name string
-	// Digest is that of its bytes, in the form of the source's.
+	// Digest is the digest of its bytes, in the form of Source.
 	Digest string
 	Tokens int64
 }
@@ -41,7 +41,7 @@ const (
 	maxName          = 1024
 )
 
-// The form of a file. It is not that of Item, so that Item can change.
+// The file format is separate from Item, so that Item can change.
 type (
 	sensitivitiesFile struct {
 		Version int        `json:"sensitivities"`
@@ -66,8 +66,8 @@ type (
 	}
 )
 
-// ParseSensitivities reads what Marshal writes and nothing else: another version is tensor.ErrUnsupported, everything else
-// that is wrong, another spelling or order included, is tensor.ErrCorrupt.
+// ParseSensitivities accepts only the output of Marshal: another version is tensor.ErrUnsupported; any other deviation,
+// including another spelling or order, is tensor.ErrCorrupt.
 func ParseSensitivities(data []byte) (*Sensitivities, error) {
 	if len(data) > maxSensitivities {
 		return nil, fmt.Errorf("sensitivities of more than %d bytes: %w", maxSensitivities, tensor.ErrCorrupt)
@@ -79,10 +79,10 @@ func ParseSensitivities(data []byte) (*Sensitivities, error) {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
 	if head.Version == nil {
-		return nil, fmt.Errorf("no field %q, so these are no sensitivities: %w", "sensitivities", tensor.ErrCorrupt)
+		return nil, fmt.Errorf("no field %q, so this is not a sensitivities file: %w", "sensitivities", tensor.ErrCorrupt)
 	}
 	if *head.Version != SensitivitiesVersion {
-		return nil, fmt.Errorf("sensitivities of version %d, this program reads %d: %w", *head.Version, SensitivitiesVersion, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("sensitivities have version %d, but this program reads version %d: %w", *head.Version, SensitivitiesVersion, tensor.ErrUnsupported)
 	}
 	var f sensitivitiesFile
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -106,16 +106,16 @@ func ParseSensitivities(data []byte) (*Sensitivities, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The decoder forgives repeated names, names in other case, text behind the value. None of that survives this.
+	// The decoder forgives repeated names, names in other case, text after the value. This rejects all of them.
 	if !bytes.Equal(data, want) {
 		return nil, fmt.Errorf("sensitivities are not in their canonical form: %w", tensor.ErrCorrupt)
 	}
 	return s, nil
 }
 
-// Marshal returns the one spelling of the sensitivities: items sorted by their first member, options by spec. It fails, with
-// tensor.ErrCorrupt, on values that [Allocate] refuses, names that are empty or not printable, and a spec that an item has
-// twice. The receiver is not changed.
+// Marshal returns the canonical form of the sensitivities: items sorted by their first member, options by spec. It fails,
+// with tensor.ErrCorrupt, on values that [Allocate] rejects, names that are empty or not printable, and duplicate specs of
+// an item. The receiver is not changed.
 func (s *Sensitivities) Marshal() ([]byte, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *Sensitivities) validate() error {
 		}
 	}
 	if s.Text.Tokens <= 0 {
-		return fmt.Errorf("a text of %d tokens: %w", s.Text.Tokens, tensor.ErrCorrupt)
+		return fmt.Errorf("text has %d tokens: %w", s.Text.Tokens, tensor.ErrCorrupt)
 	}
 	names := []string{s.Text.Name}
 	for _, it := range s.Items {
@@ -172,7 +172,7 @@ func (s *Sensitivities) validate() error {
 	return checkItems(s.Items)
 }
 
-// printable keeps out what encoding/json escapes in ways of its own.
+// printable excludes characters that encoding/json escapes in its own way.
 func printable(s string) bool {
 	for _, r := range s {
 		if !unicode.IsPrint(r) {

@@ -2,8 +2,8 @@ package quant
 
 import "github.com/llmexport/llmexport/runtime/kernel"
 
-// Site is a place of a model where channels can be scaled without changing what the model computes: whatever makes a
-// vector is divided, channel by channel, by what the matrices that read it are multiplied with.
+// Site is a place of a model where channels can be scaled without changing what the model computes: the producer of
+// a vector is divided, channel by channel, by the scales that multiply the matrices that read it.
 type Site struct {
 	// Name is for reports, for example "layers.3.mlp.down".
 	Name string
@@ -14,11 +14,11 @@ type Site struct {
 	// Consumers read the vector: matrices [rows, cols] whose columns are multiplied, or samples of their rows. They are
 	// copies that a Folder must not change.
 	Consumers []Matrix
-	// Weights is how many rows of the model a row of each consumer stands for; nil stands for 1 each.
+	// Weights is the number of rows of the model that a row of each consumer represents; nil means 1 each.
 	Weights []float64
-	// Specs says how each consumer will be stored.
+	// Specs holds the spec of each consumer.
 	Specs []Spec
-	// Stats are those of the vector, taken from the float model.
+	// Stats are the statistics of the vector in the float model.
 	Stats *Stats
 }
 
@@ -26,12 +26,12 @@ type Site struct {
 type Scaling struct {
 	// Channels are the scales, positive and finite, one for every channel of the site; nil leaves the site alone.
 	Channels []float32
-	// Before and After are what storing the consumers costs without and with the scales: the sum over consumers of
-	// tr(dW H dWᵀ), dW the error of the stored matrix and H the Hessian. Both are 0 where nothing was measured.
+	// Before and After are the losses of storing the consumers without and with the scales: the sum over consumers
+	// of tr(dW H dWᵀ), dW the error of the stored matrix and H the Hessian. Both are 0 where nothing was measured.
 	Before, After float64
 }
 
-// Column is the scale of column j.
+// Column returns the scale of column j.
 func (s *Site) Column(scale []float32, j int) float32 {
 	if s.Of != nil {
 		j = s.Of[j]
@@ -39,9 +39,9 @@ func (s *Site) Column(scale []float32, j int) float32 {
 	return scale[j]
 }
 
-// Scaled is the site with scales folded in: columns of the consumers times the scale of their channel, and statistics
-// of the vector divided by it. Errors keep their size: with D = diag(scale), tr(E D⁻¹ H D⁻¹ Eᵀ) of an error E of the
-// scaled matrix is tr(dW H dWᵀ) of the error dW = E D⁻¹ that it means for the matrix as it was.
+// Scaled returns the site with scales folded in: columns of the consumers times the scale of their channel, and
+// statistics of the vector divided by it. Errors keep their size: with D = diag(scale), tr(E D⁻¹ H D⁻¹ Eᵀ) of an
+// error E of the scaled matrix is tr(dW H dWᵀ) of the corresponding error dW = E D⁻¹ of the original matrix.
 func (s *Site) Scaled(scale []float32, threads int) *Site {
 	n := s.Stats.Cols
 	column, inverse := make([]float32, n), make([]float32, n)
@@ -63,7 +63,7 @@ func (s *Site) Scaled(scale []float32, threads int) *Site {
 	kernel.Parallel(threads, n, func(lo, hi int) {
 		both := make([]float32, n)
 		for i := lo; i < hi; i++ {
-			// Both factors first: their product does not know which of them is the row's, so symmetry survives.
+			// Multiply both factors first: their product is the same for rows and columns, so symmetry is kept.
 			for j, v := range inverse {
 				both[j] = v * inverse[i]
 			}

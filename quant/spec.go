@@ -1,6 +1,6 @@
-// Package quant says how weights are stored and chooses the numbers: a [Spec] is a storage form, an
-// [Encoder] turns float rows into codes, scales and zero terms, [Pack] and [PackAlpha] make the bytes
-// that the engine reads.
+// Package quant defines how weights are stored and chooses the numbers: a [Spec] is a storage form, an
+// [Encoder] turns float rows into codes, scales and zero terms, [Pack] and [PackAlpha] make the bytes that
+// the engine reads.
 //
 // The grid of an MNN package is w = scale*q + zero with one (scale, zero) pair for every block of
 // consecutive columns of a row. A code is stored as u = q + 2^(bits-1), unsigned.
@@ -14,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// WholeRow as a block length means one block per row.
+// WholeRow is the block length that gives one block per row.
 const WholeRow = 0
 
 // Spec is the storage form of a matrix. The zero value is not valid.
@@ -32,7 +32,7 @@ type Spec struct {
 // Half is the spec of 16-bit storage.
 var Half = Spec{Bits: 16, Scale: tensor.F16}
 
-// Validate refuses what no engine reads.
+// Validate rejects specs that no engine reads.
 func (s Spec) Validate() error {
 	switch s.Bits {
 	case 16:
@@ -75,7 +75,7 @@ func (s Spec) String() string {
 	return t
 }
 
-// ParseSpec reads what String prints.
+// ParseSpec parses the output of String.
 func ParseSpec(t string) (Spec, error) {
 	if t == "f16" {
 		return Half, nil
@@ -120,7 +120,8 @@ type Layout struct {
 	Codes, Alpha int64
 }
 
-// Layout computes sizes. Columns that do not divide into blocks are an error: nothing is halved silently.
+// Layout computes sizes. Columns that do not divide into blocks are an error: blocks are never changed
+// silently.
 func (s Spec) Layout(rows, cols int) (Layout, error) {
 	if err := s.Validate(); err != nil {
 		return Layout{}, err
@@ -146,7 +147,7 @@ func (s Spec) Layout(rows, cols int) (Layout, error) {
 	if cols%l.BlockCols != 0 {
 		return Layout{}, fmt.Errorf("%d columns do not divide into blocks of %d: %w", cols, l.BlockCols, tensor.ErrUnsupported)
 	}
-	// Rows must start on a byte so that they can be packed apart from each other.
+	// Rows must start on a byte so that they can be packed independently.
 	if cols*s.Bits%8 != 0 {
 		return Layout{}, fmt.Errorf("rows of %d codes of %d bits do not end on a byte: %w", cols, s.Bits, tensor.ErrUnsupported)
 	}
@@ -166,5 +167,5 @@ func (s Spec) Layout(rows, cols int) (Layout, error) {
 	return l, nil
 }
 
-// Bytes is the length of codes and alpha together.
+// Bytes returns the total length of codes and alpha.
 func (l Layout) Bytes() int64 { return l.Codes + l.Alpha }

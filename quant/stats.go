@@ -1,11 +1,11 @@
 package quant
 
-// Stats is what calibration keeps of the inputs of an op: x of the float model, and x̂ of the model whose earlier ops
-// are already quantized.
+// Stats holds the calibration statistics of the inputs of an op: x of the float model, and x̂ of the model whose
+// earlier ops are already quantized.
 type Stats struct {
 	// Cols is the number of input columns.
 	Cols int
-	// Tokens is how many inputs were seen.
+	// Tokens is the number of inputs.
 	Tokens int64
 	// Hessian is the mean over tokens of x̂ x̂ᵀ, [Cols, Cols], row-major, symmetric, both halves filled. All values are
 	// finite.

@@ -9,11 +9,11 @@ import (
 // step is a move of one item along its lower convex hull.
 type step struct {
 	item, from, to int
-	// cost is more than 0, and so is gain, by how much the value falls.
+	// cost is positive, and so is gain, the decrease of the value.
 	cost, gain int64
 }
 
-// compareSteps puts those first that gain more for what they cost.
+// compareSteps orders steps by falling gain per cost.
 func compareSteps(a, b step) int {
 	ha, la := bits.Mul64(uint64(a.gain), uint64(b.cost))
 	hb, lb := bits.Mul64(uint64(b.gain), uint64(a.cost))
@@ -27,7 +27,7 @@ func (p *problem) steps() []step {
 		first := len(all)
 		for k := 1; k < len(list); k++ {
 			s := between(list, i, k-1, k)
-			// A step that is better than the one before it makes one with it.
+			// A step that is better than the one before it merges with it.
 			for len(all) > first && compareSteps(s, all[len(all)-1]) < 0 {
 				s = between(list, i, all[len(all)-1].from, k)
 				all = all[:len(all)-1]
@@ -39,7 +39,7 @@ func (p *problem) steps() []step {
 	return all
 }
 
-// between is the step between two options of a list.
+// between returns the step between two options of a list.
 func between(list []candidate, item, from, to int) step {
 	return step{item, from, to, list[to].cost - list[from].cost, list[from].value - list[to].value}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// storable says whether a scale and zero term, rounded to their type, make a grid that can be stored and that
+// storable reports whether a scale and zero term, rounded to their type, make a grid that can be stored and that
 // kernel.GridCodes can work with. reach is at least the distance of every weight from the zero term: quotients must stay
 // below 2^22.
 func (s Spec) storable(scale, zero float32, reach float64) bool {
