@@ -27,7 +27,7 @@ func newCandidate(s *Subject, decodeFrom int) (*candidate, error) {
 	return c, nil
 }
 
-// activation notes the largest of an op's output.
+// activation records the largest value of an op's output.
 func (c *candidate) activation(op string, peak float32) {
 	if a := float64(peak); a > c.LargestActivation {
 		c.LargestActivation, c.LargestOp = a, op
@@ -41,7 +41,7 @@ func (c *candidate) begin() {
 	c.Source.begin()
 }
 
-// add takes in positions; compared says that there was a reference.
+// add adds the scores of positions; compared reports whether there was a reference.
 func (c *candidate) add(list []scores, compared bool) {
 	for _, v := range list {
 		c.activation("logits", v.peak)

@@ -1,10 +1,10 @@
-// Package verify decides whether a package is what it claims to be. A [Check] makes one claim and can fail; the
-// table in checks.go lists them. [Run] evaluates the package once, on its own runtime and, where the source is
-// there, against the [Reference], and lets every check look at the result.
+// Package verify decides whether a package is a faithful copy of its source. A [Check] makes one claim and can
+// fail; the table in checks.go lists them. [Run] evaluates the package once, on its own runtime and, where the
+// source is available, against the [Reference], and applies every check to the result.
 //
-// What is measured, and how, is fixed by [Options] and recorded with the numbers: text, window, positions
-// scored. Perplexity is exp of the mean negative log-likelihood per token, KL divergence the mean over tokens
-// of KL(reference to package), in nats.
+// [Options] determine the measurements and are recorded with the numbers: text, window, positions scored.
+// Perplexity is exp of the mean negative log-likelihood per token, KL divergence the mean over tokens of
+// KL(reference to package), in nats.
 package verify
 
 import (
@@ -25,23 +25,24 @@ type Subject struct {
 	Package *runtime.Package
 	// Manifest lists the package's files and tensors. While a package is being made it has no measurements yet.
 	Manifest *manifest.Manifest
-	// Compared says that the files were found to be those of the manifest before they were opened.
+	// Compared reports that the files matched the manifest before they were opened.
 	Compared bool
-	// Source is nil when only the package is there; checks that need it are skipped.
+	// Source is nil when only the package is available; checks that need it are skipped.
 	Source  *Source
 	Options Options
-	// Closeness is what the package's methods promise of its weights, and Fits what they left behind, or nil.
+	// Closeness is the guarantee of the package's methods for its weights, and Fits holds their records, or
+	// is nil.
 	Closeness quant.Closeness
 	Fits      *Fits
-	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were taken over.
+	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were copied.
 	Exact map[string]bool
-	// Recall, if set, stands between the check tokenizer and its measurement: it may know the result from an earlier run with
-	// the same bytes.
+	// Recall, if set, wraps the measurement of the check tokenizer: it may return the result of an earlier run with the same
+	// bytes.
 	Recall func(ctx context.Context, measure func() Parity) (Parity, error)
 	// Weights is the finding of the weights check, if they were compared while they were written.
 	Weights *Finding
 
-	// faithful says that the checks weights and graph have passed.
+	// faithful reports that the checks weights and graph have passed.
 	faithful bool
 	eval     *Evaluation
 	encoded  encoded
@@ -53,12 +54,12 @@ type Subject struct {
 type Finding struct {
 	Passed  bool
 	Skipped bool
-	// Detail says in a sentence what was found, Value in numbers.
+	// Detail describes the result in a sentence, Value in numbers.
 	Detail string
 	Value  map[string]float64
 	// Headline is the number that tables show; nil if there is none.
 	Headline *Headline
-	// Fatal findings leave nothing to measure: all later checks but those of names alone are skipped.
+	// A fatal finding makes measuring impossible: all later checks except those of names alone are skipped.
 	Fatal bool
 }
 
@@ -75,18 +76,18 @@ type Check interface {
 	String() string
 	// Check returns an error if the check could not be carried out.
 	Check(ctx context.Context, s *Subject) (Finding, error)
-	// Hint says in a sentence what helps a package that fails the check.
+	// Hint returns a sentence about fixing a package that fails the check.
 	Hint() string
 }
 
 // Validator is a check whose options can be wrong.
 type Validator interface {
-	// Validate returns the key of the first wrong option and what is wrong with it, or two empty strings.
+	// Validate returns the key of the first wrong option and the reason, or two empty strings.
 	Validate() (key, problem string)
 }
 
-// ours is the hint of checks that no recipe makes fail.
-const ours = "nothing in a recipe helps: this is a fault of this program; a report with the recipe and the checkpoint's config.json is welcome"
+// ours is the hint of checks that fail only because of a bug.
+const ours = "no recipe setting fixes this: it is a bug in llmexport; please report it with the recipe and the checkpoint's config.json"
 
 // say returns f with a sentence, in the form in which checks return it.
 func (f Finding) say(format string, args ...any) (Finding, error) {
@@ -112,15 +113,15 @@ func atMost(v, limit float64, unit string, value map[string]float64, format stri
 	return Finding{Passed: v <= limit, Headline: &Headline{v, unit, &limit}, Value: value}.say(format, args...)
 }
 
-// needsSource and needsManifest are what a check says when it cannot compare.
+// The details of checks that cannot compare.
 const (
 	needsSource   = "needs the source checkpoint"
 	needsWeights  = "needs the weights of the source, which were not kept"
-	needsManifest = "needs a manifest, which says where each tensor of the source went"
+	needsManifest = "needs a manifest, which maps each tensor of the source to the package"
 )
 
-// comparable reports whether the package can be compared tensor by tensor with its source, or why not. Packages
-// of other tools have no manifest, and other names in their graphs.
+// comparable returns the reason why the package cannot be compared tensor by tensor with its source, or "".
+// Packages of other tools have no manifest, and other names in their graphs.
 func (s *Subject) comparable() (reason string, ok bool) {
 	switch {
 	case s.Source == nil:
@@ -131,7 +132,7 @@ func (s *Subject) comparable() (reason string, ok bool) {
 	return "", true
 }
 
-// float is the source if its weights can be read, or why not.
+// float returns the source if its weights can be read, and otherwise the reason.
 func (s *Subject) float() (src *Source, reason string) {
 	switch {
 	case s.Source == nil:
@@ -142,7 +143,7 @@ func (s *Subject) float() (src *Source, reason string) {
 	return s.Source, ""
 }
 
-// Result is what Run found.
+// Result is the result of Run.
 type Result struct {
 	Checks     []manifest.Check
 	Metrics    map[string]manifest.Metric
@@ -153,7 +154,7 @@ type Result struct {
 
 // add appends what a check has found.
 func (r *Result) add(c Check, f Finding) {
-	// NaN and infinities, which a package that computes garbage gives, are not JSON; the detail still shows them.
+	// A broken package produces NaN and infinities, which are not JSON; the detail still shows them.
 	maps.DeleteFunc(f.Value, func(_ string, v float64) bool { return !finite(v) })
 	r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
 	r.headlines = append(r.headlines, f.Headline)
@@ -185,7 +186,7 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			// If a check cannot be carried out the package is at fault: its bytes did not run.
+			// A check that cannot be carried out counts as failed: the package did not run.
 			f = Finding{Detail: err.Error()}
 		}
 		r.add(c, f)
@@ -204,7 +205,8 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 	return r, nil
 }
 
-// Damaged is the result for a package whose files are not those of its manifest, as err says: nothing of it was opened.
+// Damaged returns the result for a package whose files do not match its manifest; err is the mismatch. No file is
+// opened.
 func Damaged(err error) *Result {
 	r := &Result{}
 	for _, c := range new(Checks).All() {

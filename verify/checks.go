@@ -10,7 +10,7 @@ type Checks struct {
 	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
 
-// All is the table of checks in the order in which they run: cheap and fundamental ones first.
+// All returns the checks in the order in which they run: cheap and fundamental ones first.
 func (c *Checks) All() []Check {
 	return []Check{
 		layout{},

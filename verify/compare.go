@@ -8,10 +8,10 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// Compare measures packages against one source on the same windows, without checking anything. It gives what an evaluation
-// of each alone gives, and computes the source once for all of them. The memory of the options is for all packages
-// together. Packages whose tokenizers cut the text differently, or whose vocabularies differ, cannot be compared: that is an
-// error that names two of them.
+// Compare measures packages against one source on the same windows, without checking anything. The results equal those of
+// separate evaluations, but the source is computed once for all packages. All packages share the memory of the options.
+// Packages whose tokenizers cut the text differently, or whose vocabularies differ, cannot be compared: that is an error
+// that names two of them.
 func Compare(ctx context.Context, source *Source, packages []*runtime.Package, o Options) ([]*Evaluation, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -32,9 +32,9 @@ func Compare(ctx context.Context, source *Source, packages []*runtime.Package, o
 		first := packages[0]
 		switch {
 		case p.Vocabulary() != first.Vocabulary():
-			return nil, fmt.Errorf("%s has a vocabulary of %d, %s of %d", first.Dir, first.Vocabulary(), p.Dir, p.Vocabulary())
+			return nil, fmt.Errorf("%s has a vocabulary of %d, but %s has one of %d", first.Dir, first.Vocabulary(), p.Dir, p.Vocabulary())
 		case !slices.EqualFunc(w, windows, slices.Equal):
-			return nil, fmt.Errorf("the tokenizers of %s and %s give other ids for the text", first.Dir, p.Dir)
+			return nil, fmt.Errorf("the tokenizers of %s and %s encode the text differently", first.Dir, p.Dir)
 		}
 	}
 	ev, err := newEvaluator(subjects)

@@ -39,7 +39,7 @@ func openAll(t *testing.T, dirs ...string) []*runtime.Package {
 
 var sameEvaluation = cmp.AllowUnexported(verify.Sample{})
 
-// Packages side by side give what each gives alone, bit by bit, for any memory and number of threads.
+// Packages compared together give the same bits as each alone, for any memory and number of threads.
 func TestCompare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -80,7 +80,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Positions before ScoreFrom are context: the others give what they gave.
+// Positions before ScoreFrom are context: the results of the others do not change.
 func TestScoreFrom(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")

@@ -2,8 +2,8 @@ package verify
 
 import "fmt"
 
-// windows cuts the text, as the package's own tokenizer reads it, into contexts spread evenly over it. A bos that
-// the tokenizer puts before texts stands before each window and is not scored as a prediction target.
+// windows cuts the text, encoded by the package's own tokenizer, into contexts spread evenly over it. If the
+// tokenizer adds a bos, it precedes each window and is not scored as a prediction target.
 func (s *Subject) windows() ([][]int32, error) {
 	prefix := s.Package.Tokenizer.Prefix()
 	ids := s.ids()[len(prefix):]
@@ -24,7 +24,7 @@ func (s *Subject) windows() ([][]int32, error) {
 	return list, nil
 }
 
-// ids are those of the text, which several checks cut windows from.
+// ids returns the ids of the text, from which several checks cut windows.
 func (s *Subject) ids() []int32 {
 	if s.encoded.ids == nil || s.encoded.text != s.Options.Text {
 		s.encoded = encoded{s.Options.Text, s.Package.Tokenizer.Encode(s.Options.Text)}

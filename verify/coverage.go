@@ -15,7 +15,7 @@ func (coverage) String() string { return "coverage" }
 
 func (coverage) Hint() string { return ours }
 
-// namesOnly: names can be compared whatever the bytes of the package are.
+// namesOnly marks a check of names, which needs no intact weights.
 func (coverage) namesOnly() {}
 
 func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
@@ -29,7 +29,7 @@ func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
 			stored[n] = true
 		}
 	}
-	// A tensor that the model sees in other forms is in the package if all of them are.
+	// A tensor that the model reads in other forms is in the package if all of them are.
 	forms := map[string][]string{}
 	for view, parts := range s.Source.Model.Views {
 		for _, of := range parts {

@@ -28,7 +28,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// damage is one thing that is wrong with a package, or with what it is compared with, and all checks that notice.
+// damage is one defect of a package, or of the checkpoint it is compared with, and all checks that detect it.
 type damage struct {
 	name string
 	// files changes a copy of the good package; subject changes what is examined.
@@ -36,10 +36,10 @@ type damage struct {
 	subject func(t *testing.T, s *verify.Subject)
 	// source is another checkpoint; the good one if nil.
 	source func(t *testing.T) string
-	// rebuild exports source anew with these sections of a recipe, instead of copying the good package.
+	// rebuild exports source again with these sections of a recipe, instead of copying the good package.
 	rebuild  string
 	unsealed bool
-	// fails lists the failing checks in the order of the table; detail is what the first check of the map's key says.
+	// fails lists the failing checks in the order of the table; detail is a part of the first one's detail.
 	fails  []string
 	detail string
 }
@@ -185,7 +185,7 @@ func (damages) Tokenizer() []damage {
 				v := model["vocab"].(map[string]any)
 				v["Ġpeople"], v["Ġwar"] = v["Ġwar"], v["Ġpeople"]
 			})
-		}, fails: []string{"tokenizer"}, detail: "plain strings get other ids"},
+		}, fails: []string{"tokenizer"}, detail: "plain strings get different ids"},
 		{name: "another stop id", subject: func(t *testing.T, s *verify.Subject) {
 			s.Source.Facts.Stop = append(s.Source.Facts.Stop, 7)
 		}, fails: []string{"tokenizer", "template"}, detail: "stop ids are"},
@@ -197,7 +197,7 @@ func (damages) Tokenizer() []damage {
 				m := model["merges"].([]any)
 				model["merges"] = append(slices.Clone(m[:3]), m[4:]...)
 			})
-		}, fails: []string{"tokenizer"}, detail: "strings get other ids"},
+		}, fails: []string{"tokenizer"}, detail: "strings get different ids"},
 	}
 }
 
@@ -397,7 +397,7 @@ func (damages) Golden() []damage {
 // tinyPerplexity is about what tiny-qwen3 has on the two damaged windows.
 const tinyPerplexity = 67
 
-// record gives the good package's goldens, which the subjects of damaged copies lose.
+// record sets the good package's goldens, which the subjects of damaged copies lack.
 func record(s *verify.Subject) []manifest.Golden {
 	m, err := manifest.Open(s.Package.Dir)
 	if err != nil {
@@ -409,10 +409,11 @@ func record(s *verify.Subject) []manifest.Golden {
 	return m.Goldens
 }
 
-// damagedWindow is enough to see each damage; there are many.
+// damagedWindow is long enough to detect each damage, and short because there are many.
 const damagedWindow = 16
 
-// TestDamage damages a good package in every way of the table and demands that exactly the listed checks fail.
+// TestDamage damages a good package in every way of the table and requires that exactly the listed checks
+// fail.
 func TestDamage(t *testing.T) {
 	all := damagesByCheck()
 	for _, check := range verify.Names() {
@@ -445,7 +446,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// sealable demands that a manifest can carry the result, whatever was found: JSON has no NaN.
+// sealable requires that a manifest can carry any result: JSON has no NaN.
 func sealable(t *testing.T, m *manifest.Manifest, res *verify.Result) {
 	t.Helper()
 	c := *m
@@ -481,7 +482,7 @@ func (d *damage) make(t *testing.T) *verify.Subject {
 	s.Manifest.Goldens = nil
 	s.Options.Window = damagedWindow
 	if !slices.Contains(d.fails, "positions") {
-		s.Package.Config.MaxPositions = 0 // skips the most expensive check where it has nothing to see
+		s.Package.Config.MaxPositions = 0 // skips the most expensive check where it cannot detect anything
 	}
 	if d.subject != nil {
 		d.subject(t, s)
@@ -508,7 +509,7 @@ func TestEveryCheckIsDamaged(t *testing.T) {
 	}
 }
 
-// A flipped bit in any file is seen, either when the package is opened or by the layout check.
+// A flipped bit in any file is detected, either when the package is opened or by the layout check.
 func TestFlippedBits(t *testing.T) {
 	m, err := manifest.Open(goodPackage(t))
 	if err != nil {
@@ -525,7 +526,7 @@ func TestFlippedBits(t *testing.T) {
 				})
 				pkg, err := runtime.Open(e.dir)
 				if err != nil {
-					// Opening may refuse it first; then the digest must say so too.
+					// Opening may reject it first; then the digest must differ too.
 					if err := e.m.VerifyFiles(t.Context(), e.dir); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), f.Name) {
 						t.Errorf("byte %d: %v", at, err)
 					}
@@ -590,7 +591,7 @@ func shiftDecode(t testing.TB, g *mnn.Graph) {
 	g.Ops = slices.Insert(g.Ops, at+1, ops...)
 }
 
-// largeActivations is tiny-qwen3 with one projection times 2^17 and the one behind it divided by as much: the same
+// largeActivations is tiny-qwen3 with one projection times 2^17 and the next one divided by as much: the same
 // function, with numbers in between that no half holds.
 func largeActivations(t *testing.T) string {
 	return editCheckpoint(t, tiny, func(path func(string) string) {
@@ -631,7 +632,7 @@ func (e *edition) tokenizer(change func(model map[string]any)) {
 	})
 }
 
-// more is a source with one tensor more.
+// more is a source with one additional tensor.
 type more struct {
 	tensor.Source
 	name string

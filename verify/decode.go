@@ -6,14 +6,15 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// decode: feeding tokens one by one gives what feeding them at once gives (in float mode), and the decode path as
-// shipped keeps the divergence limit.
+// decode: feeding tokens one by one gives the same result as feeding them at once (in float mode), and the decode
+// path as shipped stays within the divergence limit.
 type decode struct{}
 
 func (decode) String() string { return "decode" }
 
 func (decode) Hint() string {
-	return "if tokens fed one by one agree with the same tokens fed at once, more bits or smaller blocks help, and verify.kl.max is the limit; otherwise it is a fault of this program"
+	return "if tokens fed one by one agree with the same tokens fed at once, use more bits or smaller blocks, " +
+		"or raise verify.kl.max; otherwise this is a bug in llmexport"
 }
 
 // maxDecodeKL bounds the difference of two float32 orders of the same sums, as maxGraphKL does.
@@ -42,13 +43,14 @@ func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
 		"one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
 }
 
-// last are the logits of the last positions of the first window, which are decoded again: from is the first.
+// last holds the logits of the last positions of the first window, which are decoded again; from is the first
+// of them.
 type last struct {
 	from       int
 	ref, float []float32
 }
 
-// keep copies what the tile has of the last positions; ref may be nil.
+// keep copies those logits of the tile that belong to the last positions; ref may be nil.
 func (l *last) keep(t tile, ref []float32) {
 	if lo := max(l.from-t.Position, 0); lo < t.Rows {
 		l.float = append(l.float, t.Logits[lo*t.Vocab:]...)

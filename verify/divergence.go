@@ -2,7 +2,7 @@ package verify
 
 import "context"
 
-// KL checks the mean KL divergence of the package as shipped from the source, in nats.
+// KL checks the mean KL divergence from the source to the package as shipped, in nats.
 type KL struct {
 	Limit
 	// noise replaces divergenceNoise, in tests.
@@ -12,23 +12,23 @@ type KL struct {
 // largestKL is the default of Max.
 var largestKL = byBits{16: 1e-3, 8: 0.02, 6: 0.03, 5: 0.06, 4: 0.15, 3: 0.5, 2: 1}
 
-// divergenceNoise times the divergence of the weights alone is allowed at least, unless the recipe sets a limit, where the
-// checks weights and graph have shown that all there is is noise. On 64 mixtures of experts and state-space models of random
-// weights, whose routers flip, int8 activations made of the weights' divergence 2.3 times as much over a window, and 4.3 times
-// over 32 tokens.
+// divergenceNoise is the factor of the divergence of the weights alone that is always allowed if the checks weights and
+// graph have passed, so that only noise is left, and the recipe sets no limit. On 64 mixtures of experts and state-space
+// models of random weights, whose routers flip, int8 activations multiplied the weights' divergence by 2.3 over a window,
+// and by 4.3 over 32 tokens.
 const divergenceNoise = 6
 
 func (*KL) String() string { return "kl" }
 
 // Hint implements Check.
 func (*KL) Hint() string {
-	return "more bits or smaller blocks come closer to the source; verify.kl.max of the recipe is the limit"
+	return "use more bits or smaller blocks to come closer to the source; verify.kl.max of the recipe is the limit"
 }
 
 // Validate implements Validator.
 func (k *KL) Validate() (key, problem string) { return k.notNegative() }
 
-// limit bounds the divergence of a package whose weights alone cost float.
+// limit returns the largest divergence allowed to a package whose weights alone have divergence float.
 func (k *KL) limit(s *Subject, float float64) float64 {
 	if k.Max != nil {
 		return *k.Max

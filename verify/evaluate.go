@@ -25,25 +25,26 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 }
 
 const (
-	// sessionShare, expertShare and tileShare of Options.Memory, as divisors, are what a session may keep of weights, what it
-	// may keep of experts besides, and what the logits of three models take.
+	// sessionShare, expertShare and tileShare of Options.Memory, as divisors, are the memory for the cached weights of a
+	// session, for its cached experts, and for the logits of three models.
 	sessionShare, expertShare, tileShare = 4, 16, 8
 
-	// batchTokens is how many tokens are taken through the models at a time, in whole windows: with so many, decoding
-	// weights that are not kept costs little beside multiplying with them. batchShare of the memory may go to what
-	// these tokens are on their way.
+	// batchTokens is the number of tokens that are run through the models at a time, in whole windows: with that
+	// many, decoding uncached weights is cheap compared with the products. batchShare limits the memory for the
+	// states of these tokens.
 	batchTokens, batchShare = 1024, 8
-	// leastRows of a tile of logits are worth a pass over the head, whatever the memory.
+	// leastRows is the minimal number of rows of a tile of logits, whatever the memory: each tile costs a
+	// pass over the head.
 	leastRows = 16
 )
 
-// evaluator takes packages of the same vocabulary and one source through the same windows.
+// evaluator runs packages of the same vocabulary and one source on the same windows.
 type evaluator struct {
 	options    Options
 	source     *Source // nil without one
 	windows    [][]int32
 	candidates []*candidate
-	// sessions are those of the candidates: float and int8 of the first, and so on.
+	// sessions are the sessions of the candidates: float and int8 of the first, and so on.
 	sessions []*runtime.Session
 	vocab    int
 	rows     int // of a tile of logits
@@ -54,8 +55,8 @@ type evaluator struct {
 	scores       []scores
 }
 
-// newEvaluator prepares the evaluation of subjects that have the same source and the same options, whose memory is the
-// share of one of them.
+// newEvaluator prepares the evaluation of subjects with the same source and options; the memory of the options is the
+// share of one subject.
 func newEvaluator(subjects []*Subject) (*evaluator, error) {
 	s := subjects[0]
 	windows, err := s.windows()
@@ -68,7 +69,7 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 	}
 	vocab := s.Package.Vocabulary()
 	if src := s.Source; src != nil && src.Model.Vocab != vocab {
-		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", vocab, src.Model.Vocab, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the package has a vocabulary of %d, but the source has one of %d: %w", vocab, src.Model.Vocab, tensor.ErrCorrupt)
 	}
 	rows := tileRows(s.Options, vocab)
 	src, _ := s.float()
@@ -93,8 +94,8 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 	return ev, nil
 }
 
-// tileRows is how many positions have their logits of three models in memory at a time: a whole window if its logits
-// fit.
+// tileRows returns the number of positions whose logits of three models are in memory at a time: a whole window if
+// it fits.
 func tileRows(o Options, vocab int) int {
 	rows := o.Memory / tileShare / (3 * 4 * int64(vocab))
 	return int(min(int64(o.Window), max(leastRows, rows)))
@@ -135,7 +136,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 		t := tiles[0]
 		for _, x := range tiles {
 			if x.Vocab != ev.vocab {
-				return fmt.Errorf("the graph makes %d logits, the embedding has %d rows", x.Vocab, ev.vocab)
+				return fmt.Errorf("the graph computes %d logits, but the embedding has %d rows", x.Vocab, ev.vocab)
 			}
 		}
 		w := windows[t.window]
@@ -164,7 +165,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 	})
 }
 
-// tile takes in the statistics of those positions of the window w that are scored.
+// tile adds the statistics of the scored positions of window w.
 func (ev *evaluator) tile(c *candidate, w []int32, ref []float32, float, int8 tile) {
 	lo := max(ev.options.ScoreFrom-float.Position, 0)
 	hi := min(float.Rows, len(w)-1-float.Position)

@@ -84,7 +84,7 @@ func TestTileScores(t *testing.T) {
 	}
 }
 
-// What one tile ends with and the next begins with adds up to the last positions.
+// Last positions that span two tiles are kept whole.
 func TestLast(t *testing.T) {
 	const vocab, length = 3, 10
 	logits := make([]float32, length*vocab)

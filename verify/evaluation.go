@@ -2,14 +2,14 @@ package verify
 
 import "github.com/llmexport/llmexport/publish/manifest"
 
-// Series is what was measured of one way to execute the package. KL and Top1 need a reference.
+// Series holds the measurements of one way to execute the package. KL and Top1 need a reference.
 type Series struct {
 	NLL  Sample // negative log-likelihood of the next token
 	KL   Sample // divergence from the reference at the same position
 	Same int    // positions at which the most likely token is the reference's
 }
 
-// Top1 is the share of positions whose most likely token is the reference's.
+// Top1 returns the share of positions whose most likely token is the reference's.
 func (s *Series) Top1() float64 { return float64(s.Same) / float64(max(1, s.KL.Len())) }
 
 func (s *Series) add(v score, compared bool) {
@@ -30,21 +30,21 @@ type Evaluation struct {
 	Window, Windows int
 	// Source is the reference itself; empty without one.
 	Source Sample
-	// Float runs the package with expanded weights, Int8 as shipped: quantized activations, prefill.
+	// Float measures the package with expanded weights, Int8 as shipped: quantized activations, prefill.
 	Float, Int8 Series
-	// Decode feeds the last tokens of the first window one by one, as shipped.
+	// Decode measures the package as shipped with the last tokens of the first window fed one by one.
 	Decode Series
-	// DecodeGap is the divergence, in float mode, of feeding tokens one by one from feeding them at once.
+	// DecodeGap is the divergence, in float mode, between feeding tokens one by one and at once.
 	DecodeGap Sample
-	// LargestActivation in float mode, and the op that made it.
+	// LargestActivation in float mode, and the op that produced it.
 	LargestActivation float64
 	LargestOp         string
 	// NotFinite counts positions whose logits hold a NaN or an infinity.
 	NotFinite int
 }
 
-// Metrics are the measurements by the names under which a manifest keeps them. Those of the package as shipped
-// carry no suffix.
+// Metrics returns the measurements by their names in a manifest. Those of the package as shipped carry no
+// suffix.
 func (e *Evaluation) Metrics() map[string]manifest.Metric {
 	m := map[string]manifest.Metric{}
 	mean := func(name string, s *Sample) {

@@ -12,25 +12,26 @@ import (
 )
 
 const (
-	// farTokens are fed behind the largest window, and the last farRows of them are compared.
+	// farTokens are fed after the largest window, and the last farRows of them are compared.
 	farTokens, farRows = 64, 32
-	// farthest is the longest window that is tried: the work of a token grows with it.
+	// farthest is the longest window that is checked: the work per token grows with it.
 	farthest = 8192
 )
 
-// far is a part of a package that is cheap enough to be run behind its windows, chunks and the switch of its rotary
+// far is a part of a package that is cheap enough to run past its windows, chunks and the switch of its rotary
 // frequencies: one layer of each kind, between embedding and head.
 type far struct {
 	layers []int
 	pkg    *runtime.Package
 	tokens []int32
-	// What the source computes at the last farRows tokens: states behind the layers, and logits.
+	// The source's values at the last farRows tokens: states after the layers, and logits.
 	states [][]float32
 	logits []float32
 }
 
-// farPart is the part and what the source computes with it, once for all checks. It is nil without a reason if the model has
-// nothing that begins behind the first tokens, which have been compared already, and with one if it cannot be tried.
+// farPart returns the part and the source's values, computed once for all checks. It returns nil without a reason if no
+// feature of the model begins after the first tokens, which have already been compared, and nil with one if the part cannot
+// be run.
 func (s *Subject) farPart(ctx context.Context, compared int) (p *far, reason string, err error) {
 	if s.parts == nil {
 		p, reason, err := s.newFar(ctx, compared)
@@ -42,7 +43,7 @@ func (s *Subject) farPart(ctx context.Context, compared int) (p *far, reason str
 	return s.parts.far, s.parts.reason, nil
 }
 
-// parts is what farPart has made.
+// parts caches the result of farPart.
 type parts struct {
 	far    *far
 	reason string
@@ -57,7 +58,7 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 	reach, beyond := 0, 0
 	for _, at := range d.Bounds {
 		switch {
-		case at >= most: // no position lies behind it
+		case at >= most: // no position lies after it
 		case at > farthest:
 			beyond = at
 		default:
@@ -65,14 +66,14 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 		}
 	}
 	if beyond > 0 {
-		reason = fmt.Sprintf("positions behind %d are not tried", beyond)
+		reason = fmt.Sprintf("positions after %d are not checked", beyond)
 	}
 	n := min(reach+farTokens, most)
 	if reach == 0 || n <= compared {
 		return nil, reason, nil
 	}
 	p = &far{layers: d.Kinds, tokens: make([]int32, n)}
-	for i := range p.tokens { // any will do, as long as they differ
+	for i := range p.tokens { // any distinct tokens work
 		p.tokens[i] = int32(uint64(i+1) * 0x9e3779b97f4a7c15 >> 33 % uint64(d.Vocab))
 	}
 	model, err := s.Source.Part(p.layers)
@@ -80,7 +81,7 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 		return nil, "", err
 	}
 	if model.Fit([][]int32{p.tokens}) == 0 {
-		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, positions behind %d are not tried", n, reach), nil
+		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, so positions after %d are not checked", n, reach), nil
 	}
 	text := *s.Package.Text()
 	if text.Graph, err = cut(text.Graph, p.layers, d.Layers); err != nil {
@@ -103,13 +104,13 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 	return p, reason, model.Logits(ctx, p.logits, last)
 }
 
-// tail is what v, which has as much for every token, has for the last farRows.
+// tail returns the elements of v, which has equally many for every token, that belong to the last farRows.
 func (p *far) tail(v []float32) []float32 {
 	return v[len(v)/len(p.tokens)*(len(p.tokens)-farRows):]
 }
 
-// cut leaves of a graph of n layers those that are listed, the first one among them: each reads what the one before it in
-// the list adds up, and the head what the last one does.
+// cut keeps the listed layers of a graph of n layers; the first layer must be listed. Each reads the output of the one
+// before it in the list, and the head reads the output of the last.
 func cut(g *mnn.Graph, layers []int, n int) (*mnn.Graph, error) {
 	outputs := make([]int32, n)
 	for i := range outputs {
@@ -137,7 +138,7 @@ func cut(g *mnn.Graph, layers []int, n int) (*mnn.Graph, error) {
 	return &c, nil
 }
 
-// graphFar adds to f what the graph check sees behind the first tokens.
+// graphFar adds to f the result of the graph check after the first tokens.
 func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Finding, error) {
 	p, reason, err := s.farPart(ctx, compared)
 	if err != nil {
@@ -159,17 +160,18 @@ func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Findin
 		return Finding{}, err
 	}
 	if len(got) != len(p.logits) {
-		return fail(f.Value, "the graph makes %d logits for %d tokens, the source %d", len(got), farRows, len(p.logits))
+		return fail(f.Value, "the graph computes %d logits for %d tokens, the source %d", len(got), farRows, len(p.logits))
 	}
 	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
 	f.Value["kl_far"], f.Value["far"] = kl, float64(n)
 	if !(kl <= maxGraphKL) {
-		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: a window, a chunk or rotary frequencies differ there", kl, p.layers, farRows, n)
+		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: "+
+			"a window, a chunk or rotary frequencies differ there", kl, p.layers, farRows, n)
 	}
-	return f.and(fmt.Sprintf("KL %.2g of layers %v alone behind %d tokens", kl, p.layers, n-farRows)).and(reason), nil
+	return f.and(fmt.Sprintf("KL %.2g of layers %v alone after %d tokens", kl, p.layers, n-farRows)).and(reason), nil
 }
 
-// layersFar adds to f what the layers check sees behind the first tokens.
+// layersFar adds to f the result of the layers check after the first tokens.
 func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f Finding) (Finding, error) {
 	p, reason, err := s.farPart(ctx, compared)
 	if err != nil {
@@ -206,12 +208,12 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 	}
 	f.Value["worst_far"] = worst
 	if !(worst <= limit) {
-		return fail(f.Value, "layer %d is bad behind %d tokens: relative error %.3g of its output, limit %.3g", worstAt, len(p.tokens)-farRows, worst, limit)
+		return fail(f.Value, "layer %d is bad after %d tokens: relative error %.3g of its output, limit %.3g", worstAt, len(p.tokens)-farRows, worst, limit)
 	}
-	return f.and(fmt.Sprintf("%.3g behind %d tokens", worst, len(p.tokens)-farRows)).and(reason), nil
+	return f.and(fmt.Sprintf("%.3g after %d tokens", worst, len(p.tokens)-farRows)).and(reason), nil
 }
 
-// and adds to what a check has seen.
+// and appends text to the detail of f.
 func (f Finding) and(text string) Finding {
 	if text != "" {
 		f.Detail += "; " + text

@@ -16,8 +16,8 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// What begins behind the windows that text is cut into, and behind the first tokens, is seen by graph alone: windows of
-// another size, chunks, and the other rotary frequencies of longrope.
+// Only graph detects differences after the evaluated windows and the first tokens: windows of another size, chunks, and
+// the other rotary frequencies of longrope.
 func TestFar(t *testing.T) {
 	t.Parallel()
 	const far = 131 // more than any window of this test, and no other number of these models
@@ -46,7 +46,9 @@ func TestFar(t *testing.T) {
 	}{
 		{"mistral", "sliding_window", map[string]func(e *edition){"a larger window": window(far + 1), "a smaller window": window(far - 1)}, "layers [0] alone"},
 		{"gemma3_text", "sliding_window", map[string]func(e *edition){"a larger window": window(far + 16)}, "layers [0 5] alone"},
-		{"llama4_text", "attention_chunk_size", map[string]func(e *edition){"a larger chunk": constant(far, far+8), "a smaller chunk": constant(far, far-8)}, "layers [0 1 3] alone"},
+		{"llama4_text", "attention_chunk_size", map[string]func(e *edition){
+			"a larger chunk": constant(far, far+8), "a smaller chunk": constant(far, far-8),
+		}, "layers [0 1 3] alone"},
 		{"phi3-longrope", "", map[string]func(e *edition){"a long factor": func(e *edition) {
 			e.graph(func(g *mnn.Graph) { // a row has the six angles of long contexts, then those of short ones
 				_, o := op(e.t, g, "/rotary/table/sin_high")
@@ -79,12 +81,12 @@ func TestFar(t *testing.T) {
 				e.seal()
 				s := open(t, e.dir, source)
 				s.Options.Window, s.Options.Checks.Perplexity.MaxSource = 48, new(1e5) // random weights know nothing of the text
-				s.Package.Config.MaxPositions = 0                                      // the check positions has nothing to see
+				s.Package.Config.MaxPositions = 0                                      // the check positions has nothing to compare
 				res, err := verify.Run(t.Context(), s)
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Weights of 16 bits are so near that layers may see it too.
+				// Weights of 16 bits are so close that layers may detect it too.
 				failed := slices.DeleteFunc(res.Failed(), func(name string) bool { return name == "layers" && want != nil })
 				if diff := cmp.Diff(want, failed, cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("failing checks (-want +got):\n%s", diff)

@@ -18,7 +18,7 @@ import (
 //
 //	{"provenance": "transformers 5.23, float32", "outputs": [{"prompt": [ids], "output": [ids], "top_logits": [{"token": 1, "value": 2.5}]}]}
 //
-// Logits are those behind the last prompt token.
+// Logits are those after the last prompt token.
 type Golden = manifest.Golden
 
 // ParseGoldens reads a golden file.
@@ -42,8 +42,7 @@ func ParseGoldens(b []byte) ([]Golden, error) {
 	return f.Outputs, nil
 }
 
-// golden: the package reproduces the outputs that its manifest records, and the source those that were recorded
-// elsewhere.
+// golden: the package reproduces the outputs recorded in its manifest, and the source those recorded elsewhere.
 type golden struct{}
 
 func (golden) String() string { return "golden" }
@@ -53,12 +52,13 @@ func (golden) Hint() string {
 }
 
 const (
-	// goldenPrompt and goldenOutput are the lengths, in tokens, of what Record records.
+	// goldenPrompt and goldenOutput are the lengths, in tokens, of the prompt and the output that Record
+	// records.
 	goldenPrompt, goldenOutput = 16, 24
 	// goldenTop is the number of logits recorded.
 	goldenTop = 8
-	// maxGoldenDiff is how far a logit may move between two float32 programs: 1e-4 is ten times what was seen
-	// between transformers and the reference, relative to logits of about 10.
+	// maxGoldenDiff is how far a logit may move between two float32 programs: 1e-4 is ten times the
+	// difference measured between transformers and the reference, relative to logits of about 10.
 	maxGoldenDiff = 1e-3
 )
 
@@ -86,7 +86,8 @@ func (golden) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return pass(map[string]float64{"outputs": float64(n)}, "%d recorded outputs reproduced", n)
 }
 
-// Record runs a prompt from the start of the text greedily, in float mode, for the manifest of a new package.
+// Record decodes greedily after a prompt from the start of the text, in float mode, for the manifest of a new
+// package.
 func Record(ctx context.Context, s *Subject, provenance string) ([]Golden, error) {
 	windows, err := s.windows()
 	if err != nil {

@@ -63,7 +63,7 @@ func TestGood(t *testing.T) {
 	}
 	sealable(t, s.Manifest, res)
 
-	// The package says the same of itself.
+	// The package records the same.
 	m, err := manifest.Open(s.Package.Dir)
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Golden files that lack what makes them goldens are refused.
+// Golden files that lack required fields are rejected.
 func TestParseGoldens(t *testing.T) {
 	good := `{"provenance":"p","outputs":[{"prompt":[1,2],"output":[3],"top_logits":[{"token":3,"value":2.5}]}]}`
 	g, err := verify.ParseGoldens([]byte(good))

@@ -15,17 +15,17 @@ import (
 )
 
 // graph: the packaged graph, given the source's own weights and run in float32, computes what the reference
-// computes. Two float32 programs differ by rounding alone, which leaves a divergence far below maxGraphKL.
+// computes. Two float32 programs differ only by rounding, which causes a divergence far below maxGraphKL.
 type graph struct{}
 
 func (graph) String() string { return "graph" }
 
 func (graph) Hint() string { return ours }
 
-// maxGraphKL is a hundred times what rounding leaves on the small models of the tests (below 1e-10).
+// maxGraphKL is a hundred times the divergence from rounding on the small models of the tests (below 1e-10).
 const maxGraphKL = 1e-8
 
-// graphTokens is how much of the first window the float comparisons of graph and layers use.
+// graphTokens is the number of tokens of the first window that the float comparisons of graph and layers use.
 const graphTokens = 96
 
 func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
@@ -57,7 +57,7 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	if len(got) != len(want) {
-		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
+		return fail(nil, "the graph computes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
 	}
 	kl, diff := compareLogits(want, got, s.Source.Model.Vocab, s.Options.Threads)
 	value := map[string]float64{"kl": kl, "largest_difference": diff}
@@ -71,7 +71,8 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return s.graphFar(ctx, len(w), f)
 }
 
-// sourceSession runs the text model of pkg, which is the package or a cut of it, with the source's own weights in float32.
+// sourceSession runs the text model of pkg, which is the package or a part of it, with the source's own weights in
+// float32.
 func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) {
 	names := map[string][]string{} // of weights, and of a bias
 	for _, t := range s.Manifest.Tensors {
@@ -90,7 +91,7 @@ func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) 
 		Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
 			list, ok := names[op.Name]
 			if n, inline := op.Param.(*mnn.LayerNorm); inline && !ok && n.External == nil {
-				return nil, nil, nil // factors of the graph's own
+				return nil, nil, nil // factors that only the graph has
 			}
 			if !ok {
 				return nil, nil, fmt.Errorf("no tensor of the manifest belongs to this op")
@@ -130,7 +131,7 @@ func (s *Source) floats(name string, n int64) ([]float32, error) {
 	return v, src.row(v, 0)
 }
 
-// elements is the number of weights that an op takes.
+// elements returns the number of weights that an op takes.
 func elements(op *mnn.Op) int64 {
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:
@@ -148,7 +149,7 @@ func elements(op *mnn.Op) int64 {
 	return 0
 }
 
-// biases is the number of elements of the vector behind an op's weights; 0 of an op that has none.
+// biases returns the number of elements of the vector stored after an op's weights, or 0 if the op has none.
 func biases(op *mnn.Op) int64 {
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:

@@ -10,9 +10,9 @@ import (
 )
 
 // CompareWritten reads rows of a matrix back as the engine does and compares them with the source's, as the weights check
-// compares a finished package. It is for sources that are not kept: whoever writes the weights asks while both are at
-// hand. want holds whole rows of cols columns, codes and alpha are what spec makes of them. share is the largest share that
-// an error has of its bound, more than 1 where one is too far off.
+// compares a finished package. It is for sources that are not kept: the writer of the weights calls it while both are
+// available. want holds whole rows of cols columns; codes and alpha are their form in spec. share is the largest ratio of
+// an error to its bound; more than 1 means a weight is too far off.
 func CompareWritten(c quant.Closeness, spec quant.Spec, cols int, codes, alpha []byte, want []float32) (share float64, err error) {
 	if cols <= 0 || len(want)%cols != 0 || c.Weights == quant.Fitted || c.Floats != quant.Kept {
 		return 0, fmt.Errorf("internal error: %d weights in rows of %d, %+v", len(want), cols, c)
@@ -48,18 +48,19 @@ func CompareWritten(c quant.Closeness, spec quant.Spec, cols int, codes, alpha [
 	return share, nil
 }
 
-// broken is the share that counts for weights that are no numbers, and for rows of zeros that are none in the source.
+// broken is the share reported for NaN and infinite weights, and for rows that are zero only in the package.
 const broken = 1e6
 
-// Compared is the finding of the weights check for a package whose weights were compared while they were written; worst is
-// the largest share that CompareWritten gave.
+// Compared returns the finding of the weights check for a package whose weights were compared while they were written;
+// worst is the largest share that CompareWritten returned.
 func Compared(tensors int, worst float64, name string) Finding {
 	f := Finding{Passed: worst <= 1, Headline: shareOfBound(worst), Value: map[string]float64{"tensors": float64(tensors), "worst_share_of_bound": worst}}
 	if !f.Passed {
-		f, _ = f.say("%s: is off by %.3g times what its method promises, compared while it was written", name, worst)
+		f, _ = f.say("%s: is off by %.3g times the bound of its method, compared while it was written", name, worst)
 		return f
 	}
-	f, _ = f.say("all weights of %d tensors are as near to the source's as their methods promise, compared while they were written; closest is %s at %.3f of its bound", tensors, name, worst)
+	f, _ = f.say("all weights of %d tensors are as close to the source's as their methods promise, compared while they were written; "+
+		"%s uses up most of its bound, %.3f", tensors, name, worst)
 	return f
 }
 
@@ -85,7 +86,7 @@ func compareBlocks(m *mnn.Matrix, spec quant.Spec, r int, got, want []float32) (
 	return worst
 }
 
-// storedRows is the memory of a comparison.
+// storedRows is the scratch memory of a comparison.
 type storedRows struct {
 	matrix      mnn.Matrix
 	samples     []int8

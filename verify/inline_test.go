@@ -41,8 +41,8 @@ func stored(t testing.TB, s quant.Spec, q quant.Quantizer, rows, cols int) (code
 
 var inlineSpecs = []string{"w2-b32-asym", "w3-b64-sym", "w4-b64-asym", "w4-brow-asym-s32", "w5-b32-asym", "w6-b128-asym", "w8-b64-sym", "w8-brow-asym", "f16"}
 
-// What the encoder leaves is within the bound; one weight that is a step off, a scale that is another, and rows of another
-// matrix are not.
+// The encoder's error is within the bound; one weight that is a step off, a wrong scale, and rows of another matrix are
+// not.
 func TestCompareWhileWriting(t *testing.T) {
 	const rows, cols = 8, 256
 	for _, text := range inlineSpecs {
@@ -80,8 +80,8 @@ func TestCompareWhileWriting(t *testing.T) {
 	}
 }
 
-// Blocks of methods that look for better grids are no further off than rounding to nearest leaves them, also where a few
-// weights are many times as large as the others; a code, a scale or a row that is another's is.
+// Blocks of methods that search for better grids are no worse than rounding to nearest, even where a few weights are
+// many times as large as the others; a wrong code, scale or row is worse.
 func TestCompareNear(t *testing.T) {
 	t.Parallel()
 	const rows, cols = 8, 256
@@ -119,7 +119,8 @@ func TestCompareNear(t *testing.T) {
 	}
 }
 
-// What was compared while it was written and is too far off fails the check, and does not end the run.
+// A tensor that was compared while it was written and is too far off fails the check, and does not end the
+// run.
 func TestCompared(t *testing.T) {
 	t.Parallel()
 	if f := Compared(7, 0.9, "a"); !f.Passed {

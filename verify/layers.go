@@ -17,16 +17,16 @@ type Layers struct{ Limit }
 // largestLayerError is the default of Max: the relative error of the hidden state after any layer.
 var largestLayerError = byBits{16: 0.02, 8: 0.1, 6: 0.2, 5: 0.3, 4: 0.5, 3: 0.8, 2: 1.2}
 
-// layerNoise is allowed at least, unless the recipe sets a limit, where the checks weights and graph have shown that all
-// there is is noise. On 64 mixtures of experts and state-space models of random weights no layer was off by more than .7;
-// beyond an error of 1 nothing of a state is left.
+// layerNoise is always allowed if the checks weights and graph have passed, so that only noise is left, and the recipe
+// sets no limit. On 64 mixtures of experts and state-space models of random weights no layer was off by more than .7;
+// an error above 1 means that the state is lost.
 const layerNoise = 1
 
 func (*Layers) String() string { return "layers" }
 
 // Hint implements Check.
 func (*Layers) Hint() string {
-	return "more bits or smaller blocks, of the layer that is named at least, come closer to the source; verify.layers.max of the recipe is the limit"
+	return "use more bits or smaller blocks, at least for the named layer, to come closer to the source; verify.layers.max of the recipe is the limit"
 }
 
 // Validate implements Validator.
@@ -49,7 +49,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return skip(needsWeights)
 	}
 	if s.Closeness.Floats == quant.Turned {
-		return skip("the states between layers are rotated, so those of the source do not tell")
+		return skip("the states between layers are rotated, so they cannot be compared with the source's")
 	}
 	windows, err := s.windows()
 	if err != nil {
@@ -92,7 +92,8 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return fail(value, "%v", err)
 	}
 	if bad >= 0 {
-		return Finding{Headline: &Headline{Value: badAt, Limit: &limit}, Value: value}.say("layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, limit)
+		f := Finding{Headline: &Headline{Value: badAt, Limit: &limit}, Value: value}
+		return f.say("layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, limit)
 	}
 	value["worst"] = worst
 	f, err := Finding{Passed: true, Headline: &Headline{Value: worst, Limit: &limit}, Value: value}.say("largest relative error of a layer's output %.3g", worst)
@@ -102,7 +103,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return s.layersFar(ctx, len(w), limit, f)
 }
 
-// relativeError is |got - want| / |want| in the Euclidean norm over all tokens and channels.
+// relativeError returns |got - want| / |want| in the Euclidean norm over all tokens and channels.
 func relativeError(want, got []float32) float64 {
 	var d, n float64
 	for i, w := range want {

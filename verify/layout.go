@@ -15,14 +15,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// layout: the manifest's files are there with their digests, the spans of each weight file cover it without
-// holes, overlaps or leftovers, have their digests, and every weight that a graph reads is a span of the manifest.
+// layout: the manifest's files exist and have their digests, the spans of each weight file cover it without holes,
+// overlaps or leftovers and have their digests, and every weight that a graph reads is a span of the manifest.
 type layout struct{}
 
 func (layout) String() string { return "layout" }
 
 func (layout) Hint() string {
-	return "the files are not those that the manifest was written for: make or pull the package again; pull --replace mends one"
+	return "the files differ from the manifest: export or pull the package again; pull --replace repairs it"
 }
 
 func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
@@ -39,10 +39,10 @@ func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{Fatal: true}.say("%v", err)
 	}
 	if c := s.Package.Config.LLMExport.Content; c != "" && c != m.Content() {
-		return Finding{Fatal: true}.say("config.json names the content %s, the files are %s", c, m.Content())
+		return Finding{Fatal: true}.say("config.json names the content %s, but the files have %s", c, m.Content())
 	}
 	return pass(map[string]float64{"files": float64(len(m.Files)), "tensors": float64(len(m.Tensors))},
-		"%d files and %d tensors as the manifest says", len(m.Files), len(m.Tensors))
+		"%d files and %d tensors match the manifest", len(m.Files), len(m.Tensors))
 }
 
 // spans checks the weight file of every part, and that the manifest lists no tensors elsewhere.
@@ -64,7 +64,7 @@ func spans(ctx context.Context, s *Subject) error {
 	return nil
 }
 
-// ofPart adds the graph file of a part to what is wrong with it, except for the text model.
+// ofPart adds the graph file of a part to an error, except for the text model.
 func ofPart(part string, err error) error {
 	if part == "" {
 		return err
@@ -72,7 +72,7 @@ func ofPart(part string, err error) error {
 	return fmt.Errorf("%s: %w", mnn.GraphFile(part), err)
 }
 
-// partSpans checks the weight file of a part against list, the tensors that the manifest has in it.
+// partSpans checks the weight file of a part against list, its tensors in the manifest.
 func partSpans(ctx context.Context, part *runtime.Part, list []manifest.Tensor) error {
 	w := part.Weights()
 	var at int64
@@ -83,17 +83,17 @@ func partSpans(ctx context.Context, part *runtime.Part, list []manifest.Tensor) 
 			return err
 		}
 		if t.Part != part.Name {
-			return fmt.Errorf("%s: the manifest says that part %q reads it, it is in %s: %w", t.Name, t.Part, t.File, tensor.ErrCorrupt)
+			return fmt.Errorf("%s: the manifest assigns it to part %q, but it is in %s: %w", t.Name, t.Part, t.File, tensor.ErrCorrupt)
 		}
 		if t.Offset != at {
-			return fmt.Errorf("%s begins at %d, the tensor before it ends at %d: %w", t.Name, t.Offset, at, tensor.ErrCorrupt)
+			return fmt.Errorf("%s begins at %d, but the tensor before it ends at %d: %w", t.Name, t.Offset, at, tensor.ErrCorrupt)
 		}
 		b, err := w.Bytes(t.Offset, t.Size)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
 		if sum := digest.Of(b).Hex(); sum != t.SHA256 {
-			return fmt.Errorf("%s: SHA-256 of its %d bytes is %s, the manifest says %s: %w", t.Name, t.Size, sum, t.SHA256, tensor.ErrCorrupt)
+			return fmt.Errorf("%s: SHA-256 of its %d bytes is %s, but the manifest has %s: %w", t.Name, t.Size, sum, t.SHA256, tensor.ErrCorrupt)
 		}
 		starts[t.Offset] = t
 		at += t.Size
@@ -113,13 +113,13 @@ func partSpans(ctx context.Context, part *runtime.Part, list []manifest.Tensor) 
 		}
 		t := starts[ext[0]]
 		if t == nil || t.Size != size || t.Op != op.Name {
-			errs = append(errs, fmt.Errorf("op %s reads %d bytes at %d, which is no tensor of the manifest: %w", op.Name, size, ext[0], tensor.ErrCorrupt))
+			errs = append(errs, fmt.Errorf("op %s reads %d bytes at %d, which is not a tensor of the manifest: %w", op.Name, size, ext[0], tensor.ErrCorrupt))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// external is where an op's weights lie, or nil.
+// external returns the location of an op's weights, or nil.
 func external(op *mnn.Op) []int64 {
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:

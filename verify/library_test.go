@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// TestLibrary holds the source's tokenizer to the library, and to the library with a tokenizer that is another.
+// TestLibrary compares the source's tokenizer with the library, and with the library running another tokenizer.
 func TestLibrary(t *testing.T) {
 	for _, c := range []struct {
 		name, old, new, says string

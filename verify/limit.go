@@ -13,9 +13,9 @@ func (l Limit) or(value float64) float64 {
 	return value
 }
 
-// byBits holds default limits by the bit width of the body. They are about three times what round-to-nearest with blocks
-// of 64 and an 8-bit table costs on the small trained models of the tests (docs/verification.md has the table). At 2 bits
-// they reject what plain rounding makes of such a model: text that no longer follows the prompt.
+// byBits holds default limits by the bit width of the body. They are about three times the loss of round-to-nearest with
+// blocks of 64 and an 8-bit table on the small trained models of the tests (docs/verification.md has the table). At 2
+// bits they reject plain rounding of such a model, which writes text that no longer follows the prompt.
 type byBits map[int]float64
 
 func (l Limit) notNegative() (key, problem string) {

@@ -8,12 +8,12 @@ import _ "embed"
 //go:embed text.txt
 var BuiltIn string
 
-// Options says what is measured, with the options of the checks.
+// Options configures the measurements and the checks.
 type Options struct {
 	// Text is evaluated; TextName and TextSHA256 name it in reports.
 	Text, TextName, TextSHA256 string
 	// Window is the number of tokens of a fresh context, Windows how many of them are taken, spread evenly over
-	// the text; 0 takes all that the text has.
+	// the text; 0 takes all windows of the text.
 	Window, Windows int
 	// ScoreFrom is the first position of a window whose prediction counts; others are context only. 0 scores all.
 	ScoreFrom int
@@ -21,15 +21,16 @@ type Options struct {
 	DecodeTokens int
 	// Goldens are outputs recorded elsewhere that the source must reproduce.
 	Goldens []Golden
-	// Bits is the width of the body, 2, 3, 4, 5, 6, 8 or 16, from which limits follow that Checks leave open.
+	// Bits is the width of the body, 2, 3, 4, 5, 6, 8 or 16, which determines the limits that Checks do not
+	// set.
 	Bits    int
 	Checks  Checks
 	Threads int
-	// Memory is the limit, in bytes, that the buffers of an evaluation are sized by: a quarter each for the weights that the
-	// two sessions keep, a sixteenth each for codes of experts, an eighth for tiles of logits. The reference has a limit of its
-	// own, and the hidden states of a batch of windows, which the sessions and the reference hold, do not grow with the text.
-	// Mapped files, the graph, KV caches and the text itself come on top.
+	// Memory is the limit, in bytes, that sizes the buffers of an evaluation: a quarter each for the cached weights of the
+	// two sessions, a sixteenth each for codes of experts, an eighth for tiles of logits. The reference has its own limit,
+	// and the hidden states of a batch of windows, which the sessions and the reference hold, do not grow with the text.
+	// Mapped files, the graph, KV caches and the text itself are not included.
 	Memory int64
-	// Progress is told the positions evaluated so far; it may be nil.
+	// Progress is called with the number of positions evaluated so far; it may be nil.
 	Progress func(done, total int64)
 }

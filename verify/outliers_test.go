@@ -18,8 +18,9 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// outliers is a checkpoint that computes what qwen3-tied computes, with what real models have: channels of the residual
-// stream whose inputs are 32 times as large as the others', rows 512 times as large as others, activations above 10,000.
+// outliers is a checkpoint that computes the same as qwen3-tied, with the outliers of real models: channels of the
+// residual stream whose inputs are 32 times as large as the others', rows 512 times as large as others, activations
+// above 10,000.
 func outliers(t *testing.T) string {
 	const (
 		channel = 5 // factors are powers of two, so that nothing is rounded

@@ -26,7 +26,7 @@ const (
 	families = "../pipeline/arch/testdata/"
 )
 
-// small is what the tests evaluate: enough for every check, and seconds.
+// small configures the evaluation of the tests: enough for every check, in seconds.
 const small = "perplexity: {window: 64, windows: 2, decode: 8}"
 
 // scratch holds the packages that several tests share.
@@ -98,7 +98,8 @@ func openSource(t testing.TB, dir string, memory int64) *verify.Source {
 	return v
 }
 
-// edition is a copy of a package that a test changes and seals again, so that digests betray nothing.
+// edition is a copy of a package that a test changes and seals again, so that digests do not reveal the
+// change.
 type edition struct {
 	t     testing.TB
 	dir   string

@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Checks of graphs and weights look at every part, and name the one that is damaged.
+// Checks of graphs and weights cover every part, and name the one that is damaged.
 func TestParts(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -8,8 +8,8 @@ import (
 
 func exp(v float64) float64 { return kernel.Exp(v) }
 
-// Perplexity checks the perplexity of the package as shipped against that of the source. Its options also say what the
-// evaluation measures, for every check that reads it.
+// Perplexity checks the perplexity of the package as shipped against that of the source. Its options also configure
+// the evaluation for every check that reads it.
 type Perplexity struct {
 	Text      Text     `json:"text" jsonschema_description:"Evaluation text: builtin, or a file with its digest."`
 	Window    int      `json:"window" jsonschema:"minimum=8" jsonschema_description:"Tokens of a fresh context."`
@@ -26,7 +26,7 @@ func (*Perplexity) String() string { return "perplexity" }
 
 // Hint implements Check.
 func (*Perplexity) Hint() string {
-	return "more bits or smaller blocks come closer to the source; verify.perplexity.max_ratio of the recipe is the limit"
+	return "use more bits or smaller blocks to come closer to the source; verify.perplexity.max_ratio of the recipe is the limit"
 }
 
 // Validate implements Validator.
@@ -46,7 +46,7 @@ func (p *Perplexity) Validate() (key, problem string) {
 	return "", ""
 }
 
-// absurd is the perplexity above which a model does not model the text.
+// absurd returns the perplexity above which a model clearly does not predict the text.
 func (p *Perplexity) absurd(s *Subject) float64 {
 	return Limit{p.MaxSource}.or(float64(s.Package.Vocabulary()) / 4)
 }
@@ -73,14 +73,15 @@ func (p *Perplexity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return atMost(ratio, limit, "", value, "perplexity %.4f ± %.2g, source %.4f, ratio %.4f", ppl, ppl*se, exp(src), ratio)
 }
 
-// sourceSane: the source itself models the text. A checkpoint that was damaged, or whose config.json belongs to
-// another one, can be packaged faithfully and is still useless.
+// sourceSane: the source itself predicts the text. A checkpoint that is damaged, or whose config.json belongs
+// to another one, can be packaged faithfully and is still useless.
 type sourceSane struct{}
 
 func (sourceSane) String() string { return "source" }
 
 func (sourceSane) Hint() string {
-	return "the checkpoint itself does not predict the text: its weights are damaged or were never trained, or the text is not of its kind; verify.perplexity has text and max_source"
+	return "the checkpoint itself does not predict the text: its weights are damaged or were never trained, or the text does not suit it; " +
+		"verify.perplexity of the recipe has text and max_source"
 }
 
 func (sourceSane) Check(ctx context.Context, s *Subject) (Finding, error) {

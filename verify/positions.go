@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/backend"
 )
 
-// positions: rotary attention depends on distances only, so the same tokens give the same logits wherever they
-// stand. Contexts at sampled places up to the model's last position are compared with the one at 0; a rotary
-// table that is too short, or wrong at some entry, shows.
+// positions: rotary attention depends on distances only, so the same tokens give the same logits at any
+// position. Contexts at sampled places up to the model's last position are compared with the one at 0, which
+// reveals a rotary table that is too short or has wrong entries.
 type positions struct{}
 
 func (positions) String() string { return "positions" }
@@ -19,7 +19,7 @@ func (positions) Hint() string { return ours }
 const (
 	// positionTokens is the length of a sampled context.
 	positionTokens = 24
-	// positionSamples is how many places are tried, the first and the last possible among them.
+	// positionSamples is the number of places, including the first and the last possible ones.
 	positionSamples = 12
 	// maxPositionKL allows for float32 rotary angles: a cosine that is wrong in its last bit at every pair and
 	// position moves logits by about 1e-5, a divergence below 1e-9; a wrong table gives more than 1e-3.
@@ -32,7 +32,7 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 		absolute = s.Source.Model.AbsolutePositions
 	}
 	if absolute != "" {
-		return skip("positions count by themselves: %s", absolute)
+		return skip("logits depend on absolute positions: %s", absolute)
 	}
 	last := s.Package.Config.MaxPositions
 	windows, err := s.windows()
@@ -64,5 +64,6 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 		}
 	}
 	value := map[string]float64{"kl": worst, "at": float64(worstAt), "last": float64(last)}
-	return atMost(worst, maxPositionKL, "nats", value, "%d places up to position %d agree with position 0: largest KL %.2g, at %d", positionSamples, last-1, worst, worstAt)
+	return atMost(worst, maxPositionKL, "nats", value,
+		"%d places up to position %d, compared with position 0: largest KL %.2g, at %d", positionSamples, last-1, worst, worstAt)
 }

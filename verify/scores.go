@@ -10,7 +10,7 @@ type scores struct {
 	float, int8 score
 }
 
-// score is what one way to execute the package makes of a position.
+// score is the result of one way to execute the package at one position.
 type score struct {
 	nll, kl float64
 	same    bool // the most likely token is the reference's

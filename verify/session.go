@@ -6,14 +6,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/backend"
 )
 
-// session is the package ready to run, with nothing before it and nobody observing. There is one for each mode,
-// because it keeps weights in the form in which they are multiplied.
+// session returns an empty session of the package without observers. Each mode has its own, because a session
+// caches weights in the form in which they are multiplied.
 func (s *Subject) session(mode backend.Mode) (*runtime.Session, error) {
 	sess := s.sessions[mode]
 	if sess == nil {
 		var err error
 		if sess, err = runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{
-			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
+			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads,
+			CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
 		}); err != nil {
 			return nil, err
 		}

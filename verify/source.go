@@ -15,15 +15,16 @@ type Source struct {
 	Model     Model
 	Tensors   tensor.Source
 	Tokenizer *tokenizer.Tokenizer
-	// TokenizerJSON spells Tokenizer as a tokenizer.json. It reads the checkpoint again, so that a large file is in memory only
-	// where a program asks for it.
+	// TokenizerJSON returns Tokenizer as a tokenizer.json. It reads the checkpoint again, so that a large file is in memory
+	// only while it is used.
 	TokenizerJSON func() ([]byte, error)
-	// Facts are what the checkpoint says of using its tokenizer.
+	// Facts are the checkpoint's settings for its tokenizer.
 	Facts TokenizerFacts
-	// Reference is nil if only facts about the weights are left: nothing of Tensors can be read then, and checks that need the
-	// float model are skipped.
+	// Reference is nil if the weights were not kept: then Tensors cannot be read, and checks that need the float model are
+	// skipped.
 	Reference Reference
-	// Part is the reference of a model that has only the given layers, in that order. It is set if Reference is.
+	// Part returns the reference of a model that has only the given layers, in that order. It is set if
+	// Reference is.
 	Part func(layers []int) (Reference, error)
 
 	index sync.Once
@@ -36,17 +37,20 @@ type Model struct {
 	Hidden, Vocab, Layers int
 	// MaxPositions is the longest context that the checkpoint declares, in tokens.
 	MaxPositions int
-	// Bounds are the positions from which attention sees less than everything before it, or uses other rotary frequencies.
+	// Bounds are the positions from which attention covers only some of the earlier positions, or uses other rotary
+	// frequencies.
 	Bounds []int
 	// Kinds are the first layers of each kind.
 	Kinds []int
-	// AbsolutePositions is why the same tokens may have other logits elsewhere in a context, or empty.
+	// AbsolutePositions is the reason why the same tokens may have other logits elsewhere in a context, or
+	// empty.
 	AbsolutePositions string
 	// Embedding names the tensor [Vocab, Hidden] of the tokens.
 	Embedding string
 	// Claimed maps every tensor of the checkpoint to its use: "weight", or the reason why it is left out.
 	Claimed map[string]string
-	// Views maps tensors that the model sees in another form than the checkpoint's to the checkpoint's that they are made of.
+	// Views maps tensors that the model reads in another form than the checkpoint's to the checkpoint tensors from which
+	// they are made.
 	Views map[string][]string
 }
 
@@ -57,15 +61,16 @@ type Reference interface {
 	Fit(windows [][]int32) int
 	// Hidden returns the input of the head: the states after the final norm.
 	Hidden(ctx context.Context, windows [][]int32) ([]float32, error)
-	// Layers hands out the states after every layer, valid until visit returns. An error of visit ends the run.
+	// Layers calls visit with the states after every layer, valid until visit returns. An error of visit ends
+	// the run.
 	Layers(ctx context.Context, windows [][]int32, visit func(layer int, hidden []float32) error) error
-	// Norm applies the final norm to rows of the last states that Layers gave, in place.
+	// Norm applies the final norm to rows of the last states from Layers, in place.
 	Norm(hidden []float32) error
 	// Logits applies the head to rows of the result of Hidden: dst is [rows, Model.Vocab].
 	Logits(ctx context.Context, dst, hidden []float32) error
 }
 
-// TokenizerFacts are the ids and texts that a packaged tokenizer carries beside its vocabulary.
+// TokenizerFacts are the ids and texts that a packaged tokenizer carries in addition to its vocabulary.
 type TokenizerFacts struct {
 	Stop, Special, Prefix  []int32
 	ChatTemplate, BOS, EOS string

@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// row describes a row of logits by what divergences need.
+// row holds a row of logits with the values that divergences need.
 type row struct {
 	logits []float32
 	// norm is log(sum(exp(logits))).
@@ -16,14 +16,14 @@ type row struct {
 
 func newRow(logits []float32) row { return row{logits, kernel.LogSumExp(logits)} }
 
-// nll is the negative log-likelihood of a token.
+// nll returns the negative log-likelihood of a token.
 func (r row) nll(token int32) float64 { return r.norm - float64(r.logits[token]) }
 
-// top is the most likely token, the smallest of several.
+// top returns the most likely token, the smallest of several.
 func (r row) top() int { return kernel.ArgMax(r.logits) }
 
-// kl is KL(r to q) in nats: sum over tokens of p*(log p - log q), with p the probabilities of r. Rounding can leave
-// a tiny negative number where the true value is not below 0.
+// kl returns KL(r to q) in nats: sum over tokens of p*(log p - log q), with p the probabilities of r. Rounding can
+// leave a tiny negative number where the true value is not below 0.
 func (r row) kl(q row) float64 { return max(kernel.KL(r.logits, q.logits, r.norm, q.norm), 0) }
 
 // finite reports whether all logits are numbers; LogSumExp of a row with a NaN or +Inf is not finite.
@@ -38,8 +38,9 @@ type Sample struct {
 func (s *Sample) begin()        { s.windows = append(s.windows, len(s.values)) }
 func (s *Sample) add(v float64) { s.values = append(s.values, v) }
 
-// Mean over all positions, and its standard error. Positions of a window depend on each other, so the error
-// comes from the spread of window means; with fewer than four windows it is that of independent positions.
+// Mean returns the mean over all positions and its standard error. Positions of a window depend on each
+// other, so the error comes from the spread of window means; with fewer than four windows it is that of
+// independent positions.
 func (s *Sample) Mean() (mean, stderr float64) {
 	n := len(s.values)
 	if n == 0 {
@@ -54,7 +55,7 @@ func (s *Sample) Mean() (mean, stderr float64) {
 			if i+1 < len(s.windows) {
 				hi = s.windows[i+1]
 			}
-			if lo < hi { // none of a window's positions may be finite
+			if lo < hi { // a window may have no finite position
 				groups = append(groups, average(s.values[lo:hi]))
 			}
 		}
@@ -77,7 +78,7 @@ func average(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// Quantile is the smallest value that at least the share q of all positions does not exceed.
+// Quantile returns the smallest value that at least the share q of all positions does not exceed.
 func (s *Sample) Quantile(q float64) float64 {
 	if len(s.values) == 0 {
 		return math.NaN()
@@ -87,5 +88,5 @@ func (s *Sample) Quantile(q float64) float64 {
 	return sorted[max(0, min(len(sorted)-1, int(math.Ceil(q*float64(len(sorted))))-1))]
 }
 
-// Len is the number of positions.
+// Len returns the number of positions.
 func (s *Sample) Len() int { return len(s.values) }

@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// withExperts adds to a package what no output depends on: a constant in the weight file, and two subgraphs with a matrix
-// each. Their bytes are copies of a norm's and of two matrices of one shape.
+// withExperts adds unused ops to a package: a constant in the weight file, and two subgraphs with a matrix each. Their
+// bytes are copies of a norm's and of two matrices of one shape.
 func withExperts(e *edition) {
 	e.t.Helper()
 	w, err := os.ReadFile(e.path(mnn.WeightFile("")))
@@ -53,7 +53,7 @@ func withExperts(e *edition) {
 	e.file(mnn.WeightFile(""), func([]byte) []byte { return w })
 }
 
-// stored is what the weight file has for an op.
+// stored returns the bytes of an op in the weight file.
 func (e *edition) stored(b []byte, op string) []byte {
 	e.t.Helper()
 	i := slices.IndexFunc(e.m.Tensors, func(t manifest.Tensor) bool { return t.Op == op })
@@ -63,7 +63,7 @@ func (e *edition) stored(b []byte, op string) []byte {
 	return b[e.m.Tensors[i].Offset:][:e.m.Tensors[i].Size]
 }
 
-// Constants and the matrices of experts are held to the source as everything else is.
+// Constants and the matrices of experts are compared with the source like everything else.
 func TestExpertsAndConstants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -126,7 +126,7 @@ func TestExpertsAndConstants(t *testing.T) {
 	}
 }
 
-// A tensor that the model sees in other forms is covered when all of these are in the package.
+// A tensor that the model reads in other forms is covered when all of these are in the package.
 func TestCoverageOfViews(t *testing.T) {
 	const fused = "model.layers.0.fused.weight"
 	for _, c := range []struct {

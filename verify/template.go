@@ -9,14 +9,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 )
 
-// templateParity: the engine makes of conversations and the packaged chat template what transformers makes of them and
-// the source's, what comes first stands there once, and the stop ids are all of the source's.
+// templateParity: the engine renders conversations with the packaged chat template as transformers does with the
+// source's, the prefix is not repeated, and the stop ids include all of the source's.
 type templateParity struct{}
 
 func (templateParity) String() string { return "template" }
 
 func (templateParity) Hint() string {
-	return "llmexport template PACKAGE --engine shows what the engine makes of a conversation; rewrite.template of the recipe takes another template, or a plain one with simplify"
+	return "llmexport template PACKAGE --engine shows the engine's rendering of a conversation; " +
+		"rewrite.template of the recipe sets another template, or a plain one with simplify"
 }
 
 func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
@@ -34,7 +35,7 @@ func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	case facts.ChatTemplate == "":
 		return skip("the source has no chat template to compare with the package's")
 	case packaged == "":
-		return fail(nil, "the package has no chat template, the source has one")
+		return fail(nil, "the package has no chat template, but the source has one")
 	}
 	if missing := missingIDs(facts.Stop, tok.Stop()); s.Manifest != nil && len(missing) > 0 {
 		return fail(nil, "the stop ids %v of the source are missing", missing)
@@ -54,7 +55,7 @@ func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return f.simplified(value)
 	}
 	if f.Equal == 0 && len(f.Different) == 0 {
-		return fail(value, "the source's template refuses all %d conversations", len(all))
+		return fail(value, "the source's template rejects all %d conversations", len(all))
 	}
 	if len(f.Different) > 0 {
 		return fail(value, "%d of %d conversations are rendered differently: %s", len(f.Different), len(all)-len(f.Refused), f.Different[0])
@@ -62,7 +63,7 @@ func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return pass(value, "%s", f)
 }
 
-// simplified judges a template that the recipe wanted plain: it must be right on plain conversations.
+// simplified checks a template that the recipe simplified: it must be right on plain conversations.
 func (f *TemplateFindings) simplified(value map[string]float64) (Finding, error) {
 	var names []string
 	for _, d := range f.Different {
@@ -71,10 +72,10 @@ func (f *TemplateFindings) simplified(value map[string]float64) (Finding, error)
 		}
 		names = append(names, d.Conversation)
 	}
-	return pass(value, "%s; simplified as the recipe asks, so these are rendered differently: %s", f, strings.Join(names, ", "))
+	return pass(value, "%s; simplified by the recipe, so these are rendered differently: %s", f, strings.Join(names, ", "))
 }
 
-// PlainConversations are those that a simplified template must render right.
+// PlainConversations are the conversations that a simplified template must render right.
 var PlainConversations = []string{"one-turn", "system", "several-turns", "no-system", "no-prompt"}
 
 func (f *TemplateFindings) String() string {
@@ -83,10 +84,10 @@ func (f *TemplateFindings) String() string {
 		s += fmt.Sprintf(", %d of them with keys of objects in the engine's order", n)
 	}
 	if n := len(f.Refused); n > 0 {
-		s += fmt.Sprintf("; %d that the source's template refuses are rendered somehow (%s)", n, strings.Join(f.Refused, ", "))
+		s += fmt.Sprintf("; %d that the source's template rejects have unspecified output (%s)", n, strings.Join(f.Refused, ", "))
 	}
 	if f.Unprefixed > 0 {
-		s += "; the engine puts its prefix ids before all, the source's template does not"
+		s += "; the engine adds its prefix ids to all, but the source's template does not"
 	}
 	return s
 }

@@ -17,26 +17,26 @@ import (
 // ChatTemplates are a source's chat template and the one that a package carries for it.
 type ChatTemplates struct {
 	Source, Packaged string
-	// BOS and EOS are what the source's template sees as bos_token and eos_token. The packaged one sees EOS only, as
-	// Prefix, the text of the ids before every prompt, holds what comes first.
+	// BOS and EOS are bos_token and eos_token of the source's template. The packaged one gets EOS only, because
+	// Prefix, the text of the ids before every prompt, holds the start.
 	BOS, EOS, Prefix string
 }
 
-// TemplateFindings is what comparing two templates on conversations gave.
+// TemplateFindings is the result of comparing two templates on conversations.
 type TemplateFindings struct {
-	// Equal counts conversations of which the engine makes the same text; Ordered are those of them whose objects, such
-	// as tools, have keys in another order than the engine shows them in, so that only the texts for ordered keys are the same.
+	// Equal counts conversations for which the engine renders the same text. Ordered lists those of them whose objects, such
+	// as tools, have keys in another order than the engine's, so that only the texts for ordered keys are the same.
 	Equal   int
 	Ordered []string
-	// Refused are conversations that the source's template refuses, and the engine, which has no errors, does not.
+	// Refused are conversations that the source's template rejects, and the engine, which has no errors, does not.
 	Refused []string
-	// Different are conversations of which the engine makes another text, or none.
+	// Different are conversations for which the engine renders another text, or none.
 	Different []TemplateDifference
-	// Unprefixed counts conversations before which the source's template does not put Prefix, and the engine does.
+	// Unprefixed counts conversations to which the engine adds Prefix, and the source's template does not.
 	Unprefixed int
 }
 
-// TemplateDifference is one conversation, with what follows the last text that both have.
+// TemplateDifference is one conversation, with the texts after the common beginning.
 type TemplateDifference struct {
 	Conversation, Want, Got string
 }
@@ -49,7 +49,7 @@ func (d TemplateDifference) String() string {
 var comparedAt = time.Date(2026, 3, 5, 7, 8, 9, 0, time.UTC)
 
 // CompareTemplates renders conversations with the source's template as transformers does, and with the packaged one as
-// the engine does. An error is one of the source's template itself, which cannot be parsed, or of ctx.
+// the engine does. It returns an error if the source's template cannot be parsed or ctx ends.
 func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.Conversation) (*TemplateFindings, error) {
 	source, err := template.Parse("chat_template", c.Source)
 	if err != nil {
@@ -100,11 +100,12 @@ func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.
 	return f, nil
 }
 
-// engineKeys are the keys that the engine's tojson shows first, in this order; others follow sorted by their bytes.
+// engineKeys are the keys that the engine's tojson writes first, in this order; others follow sorted by their
+// bytes.
 var engineKeys = []string{"type", "function", "name", "description", "parameters", "properties", "required", "enum"}
 
-// EngineOrder gives a conversation whose objects have their keys in the order in which the engine shows them, and
-// whether that is another order in any object within a message or a tool: templates pick the fields of a message one by one.
+// EngineOrder returns the conversation with the keys of objects in the engine's order, and reports whether that changes any
+// object within a message or a tool: templates pick the fields of a message one by one.
 func EngineOrder(c conversations.Conversation) (conversations.Conversation, bool) {
 	changed := false
 	var order func(v any, inside bool) any

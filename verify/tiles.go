@@ -6,14 +6,16 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// tile is the logits of some consecutive positions of one window of a batch, [Rows, Vocab] and valid during a visit.
+// tile holds the logits of some consecutive positions of one window of a batch, [Rows, Vocab] and valid during a
+// visit.
 type tile struct {
 	window, Position, Rows, Vocab int
 	Logits                        []float32
 }
 
-// sideBySide feeds the windows, all of one length, to the sessions, and hands out the logits of all for the same positions
-// of a window, from the position from on, in order of windows and positions. The tiles are those of the sessions, in order.
+// sideBySide feeds the windows, all of one length, to the sessions, and visits the logits of all sessions for the same
+// positions of a window, starting at position from, in order of windows and positions. The tiles are in the order of the
+// sessions.
 func sideBySide(ctx context.Context, sessions []*runtime.Session, windows [][]int32, from, rows int, visit func(tiles []tile) error) error {
 	for _, s := range sessions {
 		if err := s.Advance(ctx, windows); err != nil {

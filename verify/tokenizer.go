@@ -11,8 +11,8 @@ import (
 	"github.com/llmexport/llmexport/verify/hftokenizers"
 )
 
-// Tokenizer checks that the packaged tokenizer gives the ids of the source's, on the evaluation text, which counts as plain,
-// and on the corpus of parity.
+// Tokenizer checks that the packaged tokenizer returns the same ids as the source's, on the evaluation text, which counts as
+// plain, and on the corpus of parity.
 type Tokenizer struct {
 	MaxPlain float64 `json:"max_plain" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of plain strings."`
 	MaxHard  float64 `json:"max_hard" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of hard strings."`
@@ -23,7 +23,7 @@ func (*Tokenizer) String() string { return "tokenizer" }
 
 // Hint implements Check.
 func (*Tokenizer) Hint() string {
-	return "llmexport tokenize PACKAGE --source CHECKPOINT shows where ids differ; verify.tokenizer.max_plain and max_hard of the recipe say how many strings may"
+	return "llmexport tokenize PACKAGE --source CHECKPOINT shows where ids differ; verify.tokenizer.max_plain and max_hard of the recipe are the limits"
 }
 
 // Validate implements Validator.
@@ -54,7 +54,8 @@ func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	value := map[string]float64{
-		"plain": float64(r.Plain.Strings), "plain_different": float64(r.Plain.Different), "hard": float64(r.Hard.Strings), "hard_different": float64(r.Hard.Different),
+		"plain": float64(r.Plain.Strings), "plain_different": float64(r.Plain.Different),
+		"hard": float64(r.Hard.Strings), "hard_different": float64(r.Hard.Different),
 		"invalid": float64(r.Invalid.Strings), "invalid_different": float64(r.Invalid.Different),
 		"plain_limit": k.MaxPlain, "hard_limit": k.MaxHard,
 	}
@@ -70,11 +71,11 @@ func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 		first string
 	}{{"plain", r.Plain, k.MaxPlain, r.FirstPlain}, {"hard", r.Hard, k.MaxHard, r.FirstHard}} {
 		limit := half.limit
-		if n := float64(half.n.Strings); len(list) < all { // a sample has three times its standard error in addition
+		if n := float64(half.n.Strings); len(list) < all { // a sample may exceed it by three times its standard error
 			limit += 3 * math.Sqrt(float64(limit*(1-limit))/n)
 		}
 		if half.n.Share() > limit {
-			return fail(value, "%d of %d %s strings get other ids, such as %s", half.n.Different, half.n.Strings, half.name, half.first)
+			return fail(value, "%d of %d %s strings get different ids, such as %s", half.n.Different, half.n.Strings, half.name, half.first)
 		}
 	}
 	if hftokenizers.Linked {
@@ -89,7 +90,7 @@ func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if got, want := s.Package.Tokenizer.VocabSize(), s.Source.Tokenizer.VocabSize(); got < want {
 		return fail(value, "the packaged tokenizer has %d entries, the source %d", got, want)
 	}
-	// Other tools may mean other tokens by "special" and "stop"; ours must carry those of the source.
+	// Packages of other tools may list other special and stop tokens; ours must carry those of the source.
 	if what := s.otherFacts(); s.Manifest != nil && what != "" {
 		return fail(value, "%s", what)
 	}
@@ -97,20 +98,21 @@ func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if len(list) < all {
 		sample = fmt.Sprintf(", a sample of %d", all)
 	}
-	return pass(value, "same ids on %d of %d plain and %d of %d hard strings, and on %d of %d that are not UTF-8%s", r.Plain.Strings-r.Plain.Different, r.Plain.Strings,
+	return pass(value, "same ids on %d of %d plain and %d of %d hard strings, and on %d of %d that are not UTF-8%s",
+		r.Plain.Strings-r.Plain.Different, r.Plain.Strings,
 		r.Hard.Strings-r.Hard.Different, r.Hard.Strings, r.Invalid.Strings-r.Invalid.Different, r.Invalid.Strings, sample)
 }
 
-// Parity is what a comparison of the tokenizers of a package and its source gave. It depends on nothing but the bytes of
-// both, the strings, and this program, so that it can be kept (see [Subject.Recall]).
+// Parity is the result of comparing the tokenizers of a package and its source. It depends only on the bytes of both,
+// the strings, and this program, so it can be cached (see [Subject.Recall]).
 type Parity struct {
 	Plain, Hard, Invalid parity.Count
 	Groups               map[string]parity.Count
-	// FirstPlain and FirstHard describe the first strings that get other ids.
+	// FirstPlain and FirstHard describe the first strings that get different ids.
 	FirstPlain, FirstHard string
 }
 
-// parity compares on the strings of list.
+// parity compares the tokenizers on the strings of list.
 func (s *Subject) parity(list []parity.String) Parity {
 	lead := s.lead()
 	want := func(text string) []int32 {
@@ -128,7 +130,7 @@ func (s *Subject) parity(list []parity.String) Parity {
 	return Parity{r.Plain, r.Hard, r.Invalid, r.Groups, first(false), first(true)}
 }
 
-// strings are the corpus and the lines of the text, or a sample of them, and how many there are in all.
+// strings returns the corpus and the lines of the text, or a sample of them, and their total number.
 func (s *Subject) strings() (list []parity.String, all int) {
 	list = slices.Clone(parity.Corpus())
 	for line := range strings.Lines(s.Options.Text) {
@@ -144,8 +146,9 @@ func (s *Subject) strings() (list []parity.String, all int) {
 	return list, all
 }
 
-// library holds the source's tokenizer to the library tokenizers, on the strings that it takes, and says what is wrong. It puts
-// "library" and "library_different", how many strings that were and on how many the ids differ, into value.
+// library compares the source's tokenizer with the library tokenizers on the strings that the library accepts, and returns a
+// description of the first difference or "". It sets "library" in value to the number of these strings and
+// "library_different" to the number of those whose ids differ.
 func (s *Subject) library(list []parity.String, value map[string]float64) (string, error) {
 	b, err := s.Source.TokenizerJSON()
 	if err != nil {
@@ -162,13 +165,14 @@ func (s *Subject) library(list []parity.String, value map[string]float64) (strin
 	value["library"], value["library_different"] = float64(len(list)), float64(r.Plain.Different+r.Hard.Different)
 	if len(r.First) > 0 {
 		first := r.First[0].String
-		return fmt.Sprintf("the library tokenizers gives other ids for %.0f of %d strings, such as %q (%s)", value["library_different"], len(list), clip(first.Text), first.Class), nil
+		return fmt.Sprintf("the library tokenizers returns different ids for %.0f of %d strings, such as %q (%s)",
+			value["library_different"], len(list), clip(first.Text), first.Class), nil
 	}
 	return "", nil
 }
 
-// lead is a special token to put before every text. A tokenizer may put a space before a text and not behind its tokens, which
-// the engine is not able to do; the packages of chat models have it right for prompts, all of which begin with such a token.
+// lead returns a special token to put before every text. A tokenizer may put a space before a text but not after special
+// tokens, which the engine cannot do; packages of chat models are right for prompts, all of which begin with such a token.
 func (s *Subject) lead() string {
 	if !s.Source.Tokenizer.SpaceFirst() || s.Package.Tokenizer.ChatTemplate() == "" {
 		return ""
@@ -181,12 +185,13 @@ func (s *Subject) lead() string {
 	return ""
 }
 
-// otherFacts names the first fact in which the package's tokenizer differs from the source.
+// otherFacts describes the first fact in which the package's tokenizer differs from the source, or returns
+// "".
 func (s *Subject) otherFacts() string {
 	want, got := s.Source.Facts, s.Package.Tokenizer
 	sorted := func(ids []int32) []int32 { return slices.Sorted(slices.Values(ids)) }
 	jinja := s.Package.Config.Jinja
-	// Those that swallow white space are added tokens only, see tokenizer.MTOK.
+	// Those that strip white space are added tokens only, see tokenizer.MTOK.
 	special := sorted(want.Special)
 	for _, a := range s.Source.Tokenizer.AddedTokens() {
 		if a.LStrip || a.RStrip {

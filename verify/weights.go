@@ -17,27 +17,28 @@ import (
 )
 
 // Weights checks that every stored weight, read back as the engine reads it, is as close to the source's as the methods that
-// the package was made with promise, and equal to it where codes were taken over; that no number is NaN or infinite; and that
-// no row is all zero unless the source's is. Max bounds the relative squared error of an op's outputs that a method may report.
+// the package was made with promise, and equal to it where codes were copied; that no number is NaN or infinite; and that no
+// row is all zero unless the source's is. Max bounds the relative squared error of an op's outputs that a method may report.
 type Weights struct{ Limit }
 
-// outputErrors bounds what a method that watches the model may report of a matrix, by bits: the squared error of the op's
-// outputs over their squares, on the calibration text. Outputs of weights that are not the op's own would be off by 1 to 2;
-// the methods leave up to .005 at 8 bits, .08 at 4 and .3 at 3 on the model with outliers of the tests, and less on others.
+// outputErrors bounds the error that a calibrated method may report for a matrix, by bits: the squared error of the op's
+// outputs over their squares, on the calibration text. The weights of another op would give errors of 1 to 2; the methods'
+// errors are up to .005 at 8 bits, .08 at 4 and .3 at 3 on the model with outliers of the tests, and less on others.
 var outputErrors = map[int]float64{2: 0.9, 3: 0.7, 4: 0.3, 5: 0.15, 6: 0.1, 8: 0.05, 16: 0.05}
 
-// strange is the squared error over the squared weights beyond which a matrix is another one.
+// strange is the squared error over the squared weights beyond which a matrix is a different one.
 const strange = 0.9
 
-// Fits is what methods that watched the model left behind of the matrices that they encoded.
+// Fits holds the records of calibrated methods about the matrices that they encoded.
 type Fits struct {
-	// Floats has the tensors that codes stand for, after foldings and rotations; nil where only the checkpoint is at hand.
+	// Floats has the tensors that were encoded, after foldings and rotations; nil where only the checkpoint is available.
 	Floats tensor.Source
 	// Reported are the methods' own errors, by tensor.
 	Reported map[string]Fit
 }
 
-// Fit is what a method reported of a matrix: squared errors of the weights over their squares, and of the op's outputs.
+// Fit is the report of a method about a matrix: squared errors of the weights over their squares, and of the op's
+// outputs.
 type Fit struct {
 	Spec             string
 	Weights, Outputs float64
@@ -47,7 +48,8 @@ func (*Weights) String() string { return "weights" }
 
 // Hint implements Check.
 func (*Weights) Hint() string {
-	return "errors that a method reports are lowered by more bits, smaller blocks or another quantize.method, and verify.weights.max of the recipe is their limit; weights that it did not choose are a fault of this program"
+	return "to lower errors that a method reports, use more bits, smaller blocks or another quantize.method; verify.weights.max of the recipe is their limit. " +
+		"Any other wrong weight is a bug in llmexport"
 }
 
 // Validate implements Validator.
@@ -101,35 +103,35 @@ func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return fail(nil, "%v", first)
 	}
 	value := map[string]float64{"tensors": float64(count), "worst_share_of_bound": worst}
-	detail := fmt.Sprintf("all weights of %d tensors are as near to the source's as their methods promise", count)
+	detail := fmt.Sprintf("all weights of %d tensors are as close to the source's as their methods promise", count)
 	if worstName != "" {
-		detail += fmt.Sprintf("; closest is %s at %.3f of its bound", worstName, worst)
+		detail += fmt.Sprintf("; %s uses up most of its bound, %.3f", worstName, worst)
 	}
 	if n := c.reported.Load(); n > 0 {
 		detail += fmt.Sprintf("; %d matrices have exactly the errors that their methods reported", n)
 	}
 	if n := c.alone.Load(); n > 0 {
-		detail += fmt.Sprintf("; no method's report is there for %d matrices, which are only nearer to the source's than to any other", n)
+		detail += fmt.Sprintf("; %d matrices have no report of a method and were only found closer to the source's than to any other", n)
 	}
 	if n := c.unknown.Load(); n > 0 {
-		detail += fmt.Sprintf("; %d matrices stand for weights that were rewritten before and are not here: they are numbers, and no row is zero", n)
+		detail += fmt.Sprintf("; %d matrices encode weights that were rewritten before and are not available: only NaN, infinity and zero rows were ruled out", n)
 	}
 	return Finding{Passed: true, Headline: shareOfBound(worst), Value: value}.say("%s", detail)
 }
 
-// partOp is an op of a part; without either for a tensor that no op reads.
+// partOp is an op of a part; the zero value stands for a tensor that no op reads.
 type partOp struct {
 	part *runtime.Part
 	op   *mnn.Op
 }
 
-// shareOfBound is the largest share of a bound that any weight uses up.
+// shareOfBound returns the headline for the largest share of a bound that any weight uses up.
 func shareOfBound(worst float64) *Headline { return &Headline{Value: worst, Unit: "of bound"} }
 
-// comparison holds stored tensors against floats.
+// comparison compares stored tensors with floats.
 type comparison struct {
 	*Subject
-	// floats are those that the codes stand for; known is false if they are not here, only what they were before.
+	// floats are the encoded ones; known is false if they are not available, only the floats before a rewrite.
 	floats *Source
 	known  bool
 	limit  float64 // of outputs
@@ -142,7 +144,7 @@ func newComparison(s *Subject) *comparison {
 	if s.Fits != nil && s.Fits.Floats != nil {
 		c.floats, c.known = &Source{Tensors: s.Fits.Floats}, true
 	}
-	if c.limit == 0 { // a matrix makes up for the errors of those before it, so the fewest bits of all tell
+	if c.limit == 0 { // a matrix compensates for errors of earlier ones, so the fewest bits of all decide
 		for _, t := range s.Manifest.Tensors {
 			if spec, err := quant.ParseSpec(t.Spec); err == nil {
 				c.limit = max(c.limit, outputErrors[spec.Bits])
@@ -215,7 +217,7 @@ func (o partOp) floats() (values, bias []float32, err error) {
 	return nil, nil, fmt.Errorf("no norm or constant with external weights")
 }
 
-// bias compares the vector that is stored behind the weights of an op.
+// bias compares the vector that is stored after the weights of an op.
 func (c *comparison) bias(name string, got []float32) error {
 	src, info, err := c.floats.open(name)
 	if err == nil {
@@ -227,7 +229,7 @@ func (c *comparison) bias(name string, got []float32) error {
 	return nil
 }
 
-// vector demands the known values, or numbers.
+// vector requires the known values, or finite numbers.
 func (c *comparison) vector(got []float32, src rowReader, info tensor.Info) error {
 	if !c.known {
 		return numbers(got)
@@ -235,7 +237,7 @@ func (c *comparison) vector(got []float32, src rowReader, info tensor.Info) erro
 	return equalFloats(got, src, info)
 }
 
-// EmbeddingOp stands in a manifest for the table that no op reads.
+// EmbeddingOp represents in a manifest the table that no op reads.
 const EmbeddingOp = "embedding"
 
 func opParam[P mnn.Param](op *mnn.Op) (P, bool) {
@@ -258,7 +260,7 @@ func sameSpec(m *mnn.Matrix, s quant.Spec) error {
 	return nil
 }
 
-// matrix reads rows as the graph does, or, for a table of its own, as the embedding lookup does.
+// matrix reads rows as the graph does, or, for a separate table, as the embedding lookup does.
 func (c *comparison) matrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info tensor.Info, lookup bool) (float64, error) {
 	if len(info.Shape) != 2 {
 		return 0, fmt.Errorf("shape %v", info.Shape)
@@ -295,7 +297,7 @@ func (c *comparison) matrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info 
 		}
 		var d, w float64
 		var err error
-		if !c.known || c.Fits != nil || c.Closeness.Weights != quant.Rounded { // else single weights tell all
+		if !c.known || c.Fits != nil || c.Closeness.Weights != quant.Rounded { // otherwise single weights decide
 			d, w, err = distance(got, want)
 		}
 		if err == nil && judge != nil {
@@ -317,7 +319,7 @@ func (c *comparison) matrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info 
 	return c.whole(info.Name, spec, worst, off, total)
 }
 
-// whole judges a matrix by what its method reported; off and total are squares of errors and of weights.
+// whole checks a matrix against the report of its method; off and total are squares of errors and of weights.
 func (c *comparison) whole(name string, spec quant.Spec, worst, off, total float64) (float64, error) {
 	if total == 0 {
 		return worst, nil
@@ -339,16 +341,19 @@ func (c *comparison) whole(name string, spec quant.Spec, worst, off, total float
 	const sums = 1e-9 // the order of sums
 	switch {
 	case math.Abs(off/total-fit.Weights) > sums*fit.Weights:
-		return 0, fmt.Errorf("is off by %.12g of its squared weights, its method reported %.12g: these are not the weights that it chose", off/total, fit.Weights)
+		return 0, fmt.Errorf("is off by %.12g of its squared weights, but its method reported %.12g, so it did not choose these weights", off/total, fit.Weights)
 	case fit.Outputs > c.limit:
 		return 0, fmt.Errorf("its method reported outputs that are off by %.3g of their squares, more than the limit of %.3g", fit.Outputs, c.limit)
 	}
 	return max(worst, fit.Outputs/c.limit), nil
 }
 
-// judgeOf is how rows of a matrix are held to what methods promise: it returns the largest share of a bound that a row
-// uses up. It is nil where nothing is promised of single rows. bound is that of weight col of row r.
-func judgeOf(c quant.Closeness, spec quant.Spec, cols int, bound func(r, col int, want []float32) float64) (func(r int, got, want []float32) (float64, error), error) {
+// judgeOf returns a function that checks a row of a matrix against the guarantee of its method and returns the largest
+// share of a bound that the row uses up, or nil if there is no guarantee for single rows. bound returns the bound of
+// weight col of row r.
+func judgeOf(c quant.Closeness, spec quant.Spec, cols int, bound func(r, col int, want []float32) float64) (
+	func(r int, got, want []float32) (float64, error), error,
+) {
 	switch {
 	case spec.Bits == 16 || c.Weights == quant.Rounded:
 		return func(r int, got, want []float32) (float64, error) {
@@ -372,7 +377,7 @@ func judgeOf(c quant.Closeness, spec quant.Spec, cols int, bound func(r, col int
 				if d == 0 {
 					continue
 				}
-				var largest float64 // what reading a weight back rounds, if nothing else does
+				var largest float64 // for the rounding of weights when they are read back
 				for _, v := range want[b*cols/len(off) : (b+1)*cols/len(off)] {
 					largest = max(largest, math.Abs(float64(v)))
 				}
@@ -385,13 +390,13 @@ func judgeOf(c quant.Closeness, spec quant.Spec, cols int, bound func(r, col int
 	return nil, nil
 }
 
-// tooFar says that rows have used up more than their bound.
+// tooFar returns the error for rows that exceed their bound.
 func tooFar(share float64, spec quant.Spec) error {
 	return fmt.Errorf("a block is off by %.3g times the squared error that its method may leave at %s", share, spec)
 }
 
-// equalMatrix demands that codes, scales and zero terms stand for the source's weights. What they stand for is exact in
-// float64, and the source's weights are that number rounded once; an engine, which rounds the product too, may be off by
+// equalMatrix requires that codes, scales and zero terms encode the source's weights. The encoded value is exact in
+// float64, and the source's weight is that value rounded once; an engine, which also rounds the product, may be off by
 // the last bit.
 func equalMatrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info tensor.Info) error {
 	if len(info.Shape) != 2 || int(info.Shape[0]) != m.Rows || int(info.Shape[1]) != m.Cols {
@@ -420,7 +425,7 @@ func equalMatrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info tensor.Info
 	return nil
 }
 
-// distance is the squared distance of a row from the source's, and the sum of its squared weights.
+// distance returns the squared distance of a row from the source's, and the sum of its squared weights.
 func distance(got, want []float32) (d, w float64, err error) {
 	if err := numbers(got); err != nil {
 		return 0, 0, err
@@ -438,7 +443,7 @@ func distance(got, want []float32) (d, w float64, err error) {
 	return d, w, nil
 }
 
-// numbers demands that all values are finite.
+// numbers requires that all values are finite.
 func numbers(x []float32) error {
 	if i := kernel.NonFinite(x); i >= 0 {
 		return fmt.Errorf("value %d is %g", i, x[i])
@@ -446,7 +451,7 @@ func numbers(x []float32) error {
 	return nil
 }
 
-// bound is the largest error that weight c of a row may have.
+// bound returns the largest error that weight c of a row may have.
 func bound(m *mnn.Matrix, s quant.Spec, want []float32, r, c int, lookup bool) float64 {
 	if s.Bits == 16 {
 		return math.Max(math.Abs(float64(want[c]))*0x1p-11, 0x1p-25) * (1 + 1e-6)
@@ -459,7 +464,7 @@ func bound(m *mnn.Matrix, s quant.Spec, want []float32, r, c int, lookup bool) f
 		}
 		return s.Bound(m.Scale[b], zero)
 	}
-	// A table of its own is read row by row without access to its scales: the bound follows from the source's block.
+	// A separate table is read row by row without access to its scales: the bound follows from the source's block.
 	n := s.Block
 	if n == quant.WholeRow {
 		n = len(want)

@@ -12,14 +12,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Linked tells whether the library is part of this program.
+// Linked reports whether the library is part of this program.
 const Linked = true
 
 // Tokenizer is a tokenizer.json in the library. It is safe for concurrent use.
 type Tokenizer struct{ t *tokenizers.Tokenizer }
 
-// Open reads a tokenizer.json. What the library refuses is tensor.ErrUnsupported. The memory is freed when the
-// Tokenizer is not reachable any more.
+// Open reads a tokenizer.json. A file that the library rejects is tensor.ErrUnsupported. The memory is freed
+// when the Tokenizer becomes unreachable.
 func Open(b []byte) (*Tokenizer, error) {
 	if len(b) == 0 || uint64(len(b)) > math.MaxUint32 {
 		return nil, fmt.Errorf("tokenizer.json: %d bytes: %w", len(b), tensor.ErrCorrupt)
@@ -33,8 +33,8 @@ func Open(b []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Encode returns the library's ids of a text, which it must take (Takes), with the ids of the post-processor if
-// addSpecial is set.
+// Encode returns the library's ids of a text, for which Takes must be true, with the ids of the post-processor
+// if addSpecial is set.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	list, _ := t.t.Encode(text, addSpecial)
 	runtime.KeepAlive(t)

@@ -8,13 +8,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Linked tells whether the library is part of this program.
+// Linked reports whether the library is part of this program.
 const Linked = false
 
 // Tokenizer is a tokenizer.json in the library. This program has no library, and so no Tokenizer.
 type Tokenizer struct{}
 
-// Open refuses.
+// Open always fails.
 func Open([]byte) (*Tokenizer, error) {
 	return nil, fmt.Errorf("library tokenizers: this program was built without the tag hf_tokenizers: %w", tensor.ErrUnsupported)
 }
