@@ -120,7 +120,7 @@ const (
 	needsManifest = "needs a manifest, which maps each tensor of the source to the package"
 )
 
-// comparable returns the reason why the package cannot be compared tensor by tensor with its source, or "".
+// comparable reports whether the package can be compared tensor by tensor with its source, and if not, the reason.
 // Packages of other tools have no manifest, and other names in their graphs.
 func (s *Subject) comparable() (reason string, ok bool) {
 	switch {
