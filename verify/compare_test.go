@@ -144,7 +144,7 @@ func TestCompareRefuses(t *testing.T) {
 	s := open(t, goodPackage(t), tiny)
 	for _, c := range []struct{ name, dir, want string }{
 		{"vocabulary", other, "has a vocabulary of"},
-		{"tokenizer", prefixed.dir, "give other ids"},
+		{"tokenizer", prefixed.dir, "encode the text differently"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := verify.Compare(t.Context(), s.Source, openAll(t, goodPackage(t), c.dir), s.Options)

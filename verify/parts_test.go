@@ -40,7 +40,7 @@ func TestParts(t *testing.T) {
 					t.Part = "other"
 				}
 			}
-		}, "layout", `draft.mnn: model.layers.0.input_layernorm.weight: the manifest says that part "other" reads it`},
+		}, "layout", `draft.mnn: model.layers.0.input_layernorm.weight: the manifest assigns it to part "other"`},
 		{"a part that config.json does not name", func(e *edition) { e.parts = nil }, "layout", "are in draft.mnn.weight, which no part"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
