@@ -18,7 +18,7 @@ func TestLibrary(t *testing.T) {
 		name, old, new, says string
 	}{
 		{name: "same", says: "same ids on"},
-		{name: "other", old: `"NFC"`, new: `"NFKC"`, says: "the library tokenizers gives other ids for"},
+		{name: "other", old: `"NFC"`, new: `"NFKC"`, says: "the library tokenizers returns different ids for"},
 		{name: "refused", old: `"NFC"`, new: `"None"`, says: "library tokenizers: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
