@@ -13,32 +13,32 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// access is what Hugging Face's hub says of who may read a repository; nil is what it does not say.
+// access is the hub's answer about who may read the repository; fields that the answer lacks are nil.
 type access struct {
 	Private *bool  `json:"private"`
 	Gated   *gated `json:"gated"`
 }
 
-// set notes what was said, if it was all of it.
+// set copies a into l if the answer was complete.
 func (a access) set(l *listing) {
 	if a.Private != nil && a.Gated != nil {
 		l.private, l.gated, l.listed = *a.Private, string(*a.Gated), true
 	}
 }
 
-// askAccess asks the endpoint who may read the repository, for a list that another program has left. It reports whether that
-// is known then; that it is not is no error, as the files are known.
+// askAccess asks the endpoint who may read the repository, for a list that another program has left. It reports whether the
+// answer is known; failing to learn it is not an error, because the files are known.
 func (c *client) askAccess(ctx context.Context, l *listing) bool {
 	h := c.hosts[0]
 	u := c.access(h)
 	if u == nil {
 		return false
 	}
-	// The files are here, so that a machine without a network shall not wait for long.
+	// The files are cached, so a machine without a network must not wait long.
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.o.Ask, askTime))
 	defer cancel()
 	o := c.impatience()
-	o.Reach = 1 // mirrors are not asked
+	o.Reach = 1 // do not ask mirrors
 	err := transfer.Retry(ctx, "access", o, func(ctx context.Context, touch func(int)) (bool, error) {
 		resp, err := h.Get(ctx, u, nil)
 		if err != nil {
@@ -61,7 +61,7 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 	return l.listed
 }
 
-// gated is false, "auto" or "manual" in the hub's answers; any other word is kept as it guards something, too.
+// gated is false, "auto" or "manual" in the hub's responses; any other non-empty word also restricts access and is kept.
 type gated string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -22,10 +22,10 @@ const (
 	indexFile  = "model.safetensors.index.json"
 )
 
-// maxRecord bounds the JSON files that are read from the cache, in bytes.
+// maxRecord bounds the JSON files read from the cache, in bytes.
 const maxRecord = 100_000_000
 
-// symlink is replaced where a test needs a system without links.
+// symlink is replaced in tests that need a system without links.
 var symlink = (*os.Root).Symlink
 
 // cache is one repository's directory in the hub cache.
@@ -35,12 +35,12 @@ type cache struct {
 	noLinks         bool
 
 	mu      sync.Mutex
-	opened  *os.Root             // root; nil until it is needed
-	fetched map[string]memoEntry // blobs that were compared with their digests as they came, by name
+	opened  *os.Root             // root; nil until needed
+	fetched map[string]memoEntry // blobs whose digests were compared during download, by name
 }
 
-// newCache gives the directory of a repository. ModelScope's lie beside those of Hugging Face under a name of three
-// parts, which no repository there can have.
+// newCache returns the cache of a repository. ModelScope's repositories are stored next to those of Hugging Face under a name of
+// three parts, which no Hugging Face repository can have.
 func newCache(o Options, repo string) *cache {
 	folder := "models--"
 	if o.Source != "" {
@@ -51,8 +51,8 @@ func newCache(o Options, repo string) *cache {
 		fetched: map[string]memoEntry{}}
 }
 
-// open gives the directory of the cache, made if that is wanted. Others may write to it, too: through what it gives, no link leads
-// out of it.
+// open returns the directory of the cache and creates it if create is set. Other programs may write to the cache too: no link
+// followed through the returned root leads out of it.
 func (c *cache) open(create bool) (*os.Root, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,16 +69,16 @@ func (c *cache) open(create bool) (*os.Root, error) {
 	return c.opened, err
 }
 
-// rel is a path of the cache for what open gives.
+// rel converts a path of the cache to one relative to the result of open.
 func (c *cache) rel(path string) string {
 	rel, err := filepath.Rel(c.root, path)
 	if err != nil {
-		return path // which it refuses
+		return path // open's root rejects it
 	}
 	return rel
 }
 
-// read reads a file of ours, or of another program, that no link stands for.
+// read reads a file written by us or by another program; a link in its place is rejected.
 func (c *cache) read(path string, limit int64) ([]byte, error) {
 	root, err := c.open(false)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *cache) read(path string, limit int64) ([]byte, error) {
 	return disk.ReadIn(root, c.rel(path), limit)
 }
 
-// create makes a file, unless there is something of that name, and the directory for it.
+// create creates a file, and its directory, unless the name exists.
 func (c *cache) create(path string, data []byte) error {
 	if err := c.makeDir(filepath.Dir(path)); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (c *cache) create(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace puts under path what write gives, whole or not at all.
+// replace atomically replaces the file at path with the output of write.
 func (c *cache) replace(path string, write func(io.Writer) error) error {
 	tmp := c.temp(path)
 	if err := errors.Join(c.makeDir(filepath.Dir(path)), c.makeDir(filepath.Dir(tmp))); err != nil {
@@ -112,7 +112,7 @@ func (c *cache) replace(path string, write func(io.Writer) error) error {
 	return replaceIn(c.opened, c.rel(tmp), c.rel(path), write)
 }
 
-// makeDir makes a directory of the cache.
+// makeDir creates a directory of the cache.
 func (c *cache) makeDir(path string) error {
 	root, err := c.open(true)
 	if err != nil {
@@ -121,8 +121,8 @@ func (c *cache) makeDir(path string) error {
 	return disk.MakeDirIn(root, c.rel(path))
 }
 
-// check refuses a cache in which something else is in the place of a directory, a ref or a note: a link could lead out, and a named
-// pipe holds up whoever opens it.
+// check rejects a cache in which a directory, a ref or a note is of another kind: a link could lead out of the cache, and
+// opening a named pipe blocks.
 func (c *cache) check(revision string) error {
 	locks := filepath.Dir(c.lockFile(""))
 	dirs := []string{c.dir, filepath.Dir(locks), locks, c.own(), filepath.Join(c.dir, "trees")}
@@ -145,7 +145,7 @@ func (c *cache) check(revision string) error {
 	return checkKind(c.ref(revision), fs.FileMode.IsRegular, "file")
 }
 
-// checkNotes is check for what is noted of a commit.
+// checkNotes is check for the notes about a commit.
 func (c *cache) checkNotes(commit string) error {
 	for _, path := range []string{c.snapshotDir(commit), filepath.Join(c.dir, ".no_exist", commit)} {
 		if err := checkKind(path, fs.FileMode.IsDir, "directory"); err != nil {
@@ -164,17 +164,17 @@ func (c *cache) checkNotes(commit string) error {
 	return nil
 }
 
-// checkKind refuses what is there and is something else than it should be.
+// checkKind rejects an existing path of another kind.
 func checkKind(path string, is func(fs.FileMode) bool, want string) error {
 	st, err := os.Lstat(path)
 	if err != nil || is(st.Mode()) {
-		return nil // what cannot be looked at is for the one who opens it
+		return nil // opening it reports the error
 	}
 	return &disk.KindError{Path: path, Kind: disk.Kind(st.Mode()), Want: want}
 }
 
-// content opens a blob, or a file of a snapshot, for reading, with a link only where one belongs: from a snapshot to a blob of the
-// repository, and from there to the store of blobs that the repositories share.
+// content opens a blob, or a file of a snapshot, for reading. It follows links only where they belong: from a snapshot to a blob
+// of the repository, and from there to the store of blobs that repositories share.
 func (c *cache) content(path string) (*os.File, error) {
 	root, err := c.open(false)
 	if err != nil {
@@ -200,8 +200,9 @@ func (c *cache) content(path string) (*os.File, error) {
 	return disk.OpenIn(root, c.rel(path), os.O_RDONLY, 0)
 }
 
-// is compares a file with the size and, unless it has weights, with the digest: other programs compare no digests, and what
-// describes the weights is read before [HashFiles] is called. The weights are left to that, which remembers what it has read.
+// is compares a file with its size and, unless it holds weights, with its digest: other programs compare no digests, and the
+// files that describe the weights are read before [HashFiles] is called. Weights are left to HashFiles, which remembers their
+// digests.
 func (c *cache) is(path string, f remote) bool {
 	r, err := c.content(path)
 	if err != nil {
@@ -230,18 +231,18 @@ func (c *cache) ref(revision string) string {
 	return filepath.Join(c.dir, "refs", filepath.FromSlash(revision))
 }
 
-// own is the directory that no other program knows. What a kill may leave half written is written there.
+// own is the directory that only this program uses. Files that a kill may leave incomplete are written there.
 func (c *cache) own() string { return filepath.Join(c.dir, ".llmexport") }
 
-// temp names a file there for what becomes path. os.CreateTemp would make one that no other user of a shared cache can read.
+// temp names a temporary file there for path. os.CreateTemp would create one that other users of a shared cache cannot read.
 func (c *cache) temp(path string) string {
 	return filepath.Join(c.own(), fmt.Sprintf("%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
 }
 
 func (c *cache) recordFile(commit string) string { return filepath.Join(c.own(), commit+".json") }
 
-// has reports whether a snapshot has a file: it has the size, its link does not lead to the blob of another file, and it
-// is the content as far as that is known without reading gigabytes.
+// has reports whether a snapshot has a file: the size matches, its link does not lead to the blob of another file, and the
+// content matches as far as can be checked without reading gigabytes.
 func (c *cache) has(commit string, f remote) bool {
 	path := filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
 	if to, err := os.Readlink(path); err == nil {
@@ -272,7 +273,7 @@ func (c *cache) snapshot(l *listing) *Snapshot {
 	return s
 }
 
-// record is what makes a snapshot complete, and what the hub said of the repository.
+// record lists the files that make a snapshot complete, and the hub's facts about the repository.
 type record struct {
 	Version int      `json:"version"`
 	Files   []remote `json:"files"`
@@ -281,8 +282,7 @@ type record struct {
 	Listed  bool     `json:"listed,omitempty"`
 }
 
-// record notes which files make a snapshot complete: a directory alone does not tell whether
-// another program wanted fewer.
+// record notes which files make a snapshot complete: the directory alone does not show whether another program wanted fewer.
 func (c *cache) record(l *listing) error {
 	path := c.recordFile(l.commit)
 	b, err := json.MarshalIndent(record{1, l.files, l.gated, l.private, l.listed}, "", " ")
@@ -296,7 +296,7 @@ func (c *cache) record(l *listing) error {
 	return c.replace(path, writing(b))
 }
 
-// recorded gives the files of a commit if its snapshot is known to be complete, and nil otherwise.
+// recorded returns the files of a commit if its snapshot is known to be complete, and nil otherwise.
 func (c *cache) recorded(commit string) *listing {
 	b, err := c.read(c.recordFile(commit), maxRecord)
 	if err != nil {
@@ -323,13 +323,13 @@ func (c *cache) writeRef(revision, commit string) error {
 	return c.replace(path, writing([]byte(commit)))
 }
 
-// cacheTag is what huggingface_hub writes, so that programs for backups leave the cache out.
+// cacheTag is the text that huggingface_hub writes so that backup programs skip the cache.
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n" +
 	"# This file is a cache directory tag created by huggingface_hub.\n" +
 	"# For information about cache directory tags, see:\n" +
 	"#\thttps://bford.info/cachedir/\n"
 
-// tag marks the cache as one.
+// tag marks the directory as a cache.
 func (c *cache) tag() error {
 	path := filepath.Join(c.root, "CACHEDIR.TAG")
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == 0 {
@@ -338,8 +338,8 @@ func (c *cache) tag() error {
 	return c.create(path, []byte(cacheTag))
 }
 
-// noteAbsent notes, as huggingface_hub does, which files the commit does not have of those that are looked for by
-// their names, so that other programs need not ask.
+// noteAbsent notes, as huggingface_hub does, which of the files that programs look up by name the commit lacks, so that other
+// programs need not ask.
 func (c *cache) noteAbsent(l *listing) error {
 	for _, name := range fixedNames {
 		if l.names[name] || c.absent(l.commit, name) {
@@ -352,15 +352,15 @@ func (c *cache) noteAbsent(l *listing) error {
 	return nil
 }
 
-// absent reports whether it is noted that a commit has no such file.
+// absent reports whether a note says that a commit lacks the file.
 func (c *cache) absent(commit, name string) bool { return isFile(c.absentFile(commit, name), 0) }
 
 func (c *cache) absentFile(commit, name string) string {
 	return filepath.Join(c.dir, ".no_exist", commit, name)
 }
 
-// link makes a blob visible in a snapshot: by a relative link as huggingface_hub does, or else, as on
-// Windows without the right to make one, by a hard link or a copy.
+// link makes a blob visible in a snapshot: by a relative link as huggingface_hub does, or by a hard link or a copy, for example
+// on Windows without the right to create links.
 func (c *cache) link(commit string, f remote) error {
 	if c.has(commit, f) {
 		return nil

@@ -17,30 +17,30 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// MaxMirrors keeps a list of mirrors within the tries that a request has.
+// MaxMirrors keeps the number of mirrors below the number of tries of a request.
 const MaxMirrors = 4
 
-// service is what tells one hub's protocol from another's.
+// service is the protocol of one hub.
 type service interface {
-	// list asks one server for the commit behind a revision and for its files.
+	// list asks one server for the commit of a revision and for its files.
 	list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error)
-	// file is where the content of a file is.
+	// file returns the address of a file's content.
 	file(h *host, commit, name string) *url.URL
-	// access is where the hub says who may read the repository; nil if it does not say all of it.
+	// access asks the hub who may read the repository; nil if the answer is incomplete.
 	access(h *host) *url.URL
 	// authorize adds the token to a request.
 	authorize(r *http.Request, token string)
-	// page is where a person reads about the repository.
+	// page is the web page of the repository.
 	page(h *host) string
 	// tokenName is the environment variable for the token.
 	tokenName() string
 	// endpointName is the environment variable for the endpoint.
 	endpointName() string
-	// branch is the revision that is meant by one that the user did not choose.
+	// branch is the default revision.
 	branch(revision string) string
 }
 
-// services are those that Options.Source names.
+// services are the hubs that Options.Source can name.
 var services = map[string]service{"": huggingface{}, ModelScope: modelscope{}}
 
 // client talks to a hub about one repository.
@@ -48,7 +48,7 @@ type client struct {
 	service
 	o     Options
 	hosts []*host // the endpoint, then the mirrors
-	// at is the host that is asked next. It stays with one that can be reached.
+	// at is the index of the host to ask next. It stays at one that can be reached.
 	at     atomic.Int32
 	report sync.Mutex // held during Options.Progress
 }
@@ -58,11 +58,11 @@ type host struct {
 	*transfer.Client
 	repo   string
 	mirror bool
-	// tokenName is the environment variable that sets it, and page is where a person reads about the repository.
+	// tokenName is the environment variable that sets the token, and page is the web page of the repository.
 	tokenName, page string
 }
 
-// url joins path elements that are escaped already.
+// url joins path elements that are already escaped.
 func (h *host) url(elem ...string) *url.URL { return h.Home.JoinPath(elem...) }
 
 func newClient(o Options, repo string) (*client, error) {
@@ -99,7 +99,7 @@ func newClient(o Options, repo string) (*client, error) {
 	return c, nil
 }
 
-// CheckEndpoint refuses what is no base URL of a hub.
+// CheckEndpoint rejects strings that are not the base URL of a hub.
 func CheckEndpoint(address string) error {
 	_, err := parseEndpoint(address)
 	return err
@@ -109,7 +109,7 @@ func parseEndpoint(address string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(address, "/"))
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return nil, errors.New("not an http or https address") // which may hold a password, so it is not shown
+		return nil, errors.New("not an http or https address") // not shown, as it may hold a password
 	case u.User != nil:
 		return nil, fmt.Errorf("the address of %s has a user or a password: set a token in the environment instead", u.Host)
 	case u.RawQuery != "" || u.Fragment != "":
@@ -118,7 +118,7 @@ func parseEndpoint(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkToken refuses what no header can carry. The token itself is never shown.
+// checkToken rejects tokens that a header cannot carry. The token itself is never shown.
 func checkToken(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("the token (from the environment or the token file) has spaces, line breaks or other characters that no token has")
@@ -126,22 +126,22 @@ func checkToken(token string) error {
 	return nil
 }
 
-// patience is how the client waits and tries again.
+// patience controls how long the client waits and how often it retries.
 func (c *client) patience() transfer.Options {
 	return transfer.Options{Stall: c.o.Stall, MinSpeed: c.o.MinSpeed, Pause: c.o.Pause}
 }
 
-// impatience is how it does so where the cache has an answer, too: each server is asked once.
+// impatience is patience for answers that the cache has too: each server is asked once.
 func (c *client) impatience() transfer.Options {
 	o := c.patience()
 	o.Stall, o.Reach = min(cmp.Or(o.Stall, time.Minute), cmp.Or(c.o.Ask, askTime)), len(c.hosts)
 	return o
 }
 
-// askTime is the default of [Options.Ask]. It is that of huggingface_hub.
+// askTime is the default of [Options.Ask], the same as in huggingface_hub.
 const askTime = 10 * time.Second
 
-// list asks for the commit behind a revision and for its files.
+// list asks for the commit of a revision and for its files.
 func (c *client) list(ctx context.Context, revision string, o transfer.Options) (*listing, error) {
 	var l *listing
 	err := transfer.Retry(ctx, "list", o, func(ctx context.Context, touch func(int)) (bool, error) {
@@ -162,7 +162,7 @@ func (c *client) list(ctx context.Context, revision string, o transfer.Options) 
 	return l, nil
 }
 
-// open gives parts of a file, from the host that can be reached.
+// open opens ranges of a file on the first host that can be reached.
 func (c *client) open(commit string, f remote) transfer.Range {
 	ranges := make([]transfer.Range, len(c.hosts))
 	for i, h := range c.hosts {
@@ -175,8 +175,8 @@ func (c *client) open(commit string, f remote) transfer.Range {
 	}
 }
 
-// turn takes an error of host i, and passes on to the next host where that one may do better: another try is then
-// worth it. What the endpoint refuses counts; that a mirror has no file, or wants a token, does not.
+// turn handles an error of host i and moves on to the next host if that one may do better, which makes another try worthwhile. A
+// rejection by the endpoint is final; a mirror that lacks a file or wants a token is passed over.
 func (c *client) turn(i int32, err error) error {
 	if err == nil || len(c.hosts) == 1 {
 		return err

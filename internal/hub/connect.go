@@ -6,8 +6,8 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// Connect gives a client that asks the hub about one repository, for who does more than fetch a checkpoint: it
-// sends o's token to the hub only, and its Judge explains what the hub refuses. Mirrors are not asked. Nothing is sent yet.
+// Connect returns a client for one repository, for callers that do more than download a checkpoint: it sends o's token only to
+// the hub, and its Judge explains rejections by the hub. It asks no mirrors. Nothing is sent yet.
 func Connect(o Options, repo string) (*transfer.Client, error) {
 	if o.Offline {
 		return nil, errors.New("no request is allowed: HF_HUB_OFFLINE is set")
@@ -22,8 +22,8 @@ func Connect(o Options, repo string) (*transfer.Client, error) {
 	return c.hosts[0].Client, nil
 }
 
-// CheckRevision refuses what no branch, tag or commit is called.
+// CheckRevision rejects strings that cannot name a branch, tag or commit.
 func CheckRevision(s string) error { return checkRevision(s) }
 
-// CheckRepo refuses what is no "org/name".
+// CheckRepo rejects strings that are not of the form "org/name".
 func CheckRepo(s string) error { return checkRepo(s) }

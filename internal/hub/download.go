@@ -13,12 +13,12 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// partName is behind the name of a blob that is not complete. Such a file can have holes, so its name is none that another
-// program would continue, or clean up while it is in use.
+// partName is appended to the name of an incomplete blob. Such a file can have holes, so its name must be one that no other
+// program continues, or removes while it is in use.
 const partName = ".llmexport-part"
 
-// download brings one blob into the cache. A lock, the one that huggingface_hub takes too, keeps two
-// processes from working at the same file.
+// download brings one blob into the cache. A lock, which huggingface_hub takes too, keeps two processes from working on the same
+// file.
 func (c *client) download(ctx context.Context, ca *cache, commit string, f remote) error {
 	blob := ca.blob(f.Blob)
 	if err := ca.makeDir(filepath.Dir(blob)); err != nil {
@@ -44,8 +44,8 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 	return ca.opened.Rename(part, ca.rel(blob))
 }
 
-// note remembers that a large file, which was brought just now, has its digest. Its time is set back, so that whatever
-// changes it from now on gives it another one, however coarse the clock is.
+// note remembers the digest of a large file that was just downloaded. The file's time is set back so that any later change gives
+// it another time, however coarse the clock is.
 func (c *cache) note(path string, f remote) {
 	if f.SHA256 == "" || c.opened.Chtimes(path, time.Time{}, time.Now().Add(-2*racy)) != nil {
 		return
@@ -59,8 +59,7 @@ func (c *cache) note(path string, f remote) {
 	c.fetched[f.Blob] = memoEntry{Size: f.Size, MTime: st.ModTime().UnixNano(), SHA256: f.SHA256}
 }
 
-// bring completes the content of a file in part, below dir, which an earlier download may have begun. After nil it is what the hub
-// lists.
+// bring completes part, a file in dir that an earlier download may have begun. After nil it has the content that the hub lists.
 func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Root, part string) error {
 	o := c.patience()
 	o.Progress = func(done int64) {
@@ -73,10 +72,10 @@ func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Roo
 	return transfer.FetchIn(ctx, dir, part, f.content(), c.open(commit, f), o)
 }
 
-// adopt continues what another program has left of a blob, once. Releases of huggingface_hub before pull request 4228 append
-// to <etag>.incomplete and continue it, so it is the beginning of the blob; should it be something else, as hf_xet may
-// leave it, the digest finds out. Later ones, 2.4.0 for one, write to <etag>.<8 hex digits>.incomplete, which they
-// delete when they fail and never continue; one that a kill has left is for `hf cache prune`.
+// adopt continues a blob that another program left incomplete, once. Releases of huggingface_hub before pull request 4228 append
+// to <etag>.incomplete and continue it, so it is the beginning of the blob; if it is anything else, which hf_xet may leave, the
+// digest shows it. Later releases, such as 2.4.0, write to <etag>.<8 hex digits>.incomplete, which they delete on failure and
+// never continue; one that a kill leaves is removed by `hf cache prune`.
 func adopt(dir *os.Root, blob, part string) error {
 	if _, err := dir.Lstat(part); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -88,7 +87,7 @@ func adopt(dir *os.Root, blob, part string) error {
 	return err
 }
 
-// content is what has to arrive.
+// content is the expected blob.
 func (f remote) content() transfer.Blob {
 	if f.SHA256 != "" {
 		return transfer.Blob{Size: f.Size, SHA256: f.SHA256}

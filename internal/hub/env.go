@@ -18,23 +18,22 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// DefaultEndpoint is the public hub.
+// DefaultEndpoint is the public Hugging Face hub.
 const DefaultEndpoint = "https://huggingface.co"
 
 // endpoints are the public hubs by source.
 var endpoints = map[string]string{"": DefaultEndpoint, ModelScope: "https://modelscope.cn"}
 
-// OptionsFromEnv reads what huggingface_hub reads: HF_ENDPOINT; HF_HOME, HF_HUB_CACHE and their older
-// or more general forms for the cache; HF_TOKEN, or the file that HF_TOKEN_PATH names or that a login
-// left, unless HF_HUB_DISABLE_IMPLICIT_TOKEN is set; HF_HUB_OFFLINE; HF_HUB_DISABLE_SYMLINKS;
-// HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT in seconds; HF_HUB_USER_AGENT_ORIGIN. The error is that of a token file
-// that exists and cannot be read, of a number that is none, or of a user without a home.
+// OptionsFromEnv reads the variables that huggingface_hub reads: HF_ENDPOINT; HF_HOME, HF_HUB_CACHE and their older or more
+// general forms for the cache; HF_TOKEN, or the file that HF_TOKEN_PATH names or that a login left, unless
+// HF_HUB_DISABLE_IMPLICIT_TOKEN is set; HF_HUB_OFFLINE; HF_HUB_DISABLE_SYMLINKS; HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT
+// in seconds; HF_HUB_USER_AGENT_ORIGIN. It returns an error for an existing token file that cannot be read, for an invalid
+// number, and for a user without a home directory.
 func OptionsFromEnv() (Options, error) { return optionsFrom(os.Getenv) }
 
-// ModelScopeFromEnv reads what modelscope-hub reads of its own, and the rest as [OptionsFromEnv] does:
-// MODELSCOPE_ENDPOINT, or else MODELSCOPE_DOMAIN, and MODELSCOPE_API_TOKEN. The cache is that of Hugging Face's hub,
-// since that of ModelScope's library keeps files under the names of branches and has no digests. What a login of that
-// library left is not read, for it is a Python program.
+// ModelScopeFromEnv reads the variables of modelscope-hub, and the rest as [OptionsFromEnv] does: MODELSCOPE_ENDPOINT, or else
+// MODELSCOPE_DOMAIN, and MODELSCOPE_API_TOKEN. The cache is the Hugging Face cache, because ModelScope's library stores files
+// under branch names and keeps no digests. The login of that library is not read, because it is stored as a Python pickle.
 func ModelScopeFromEnv() (Options, error) { return modelScopeFrom(os.Getenv) }
 
 func modelScopeFrom(getenv func(string) string) (Options, error) {
@@ -58,8 +57,8 @@ func modelScopeFrom(getenv func(string) string) (Options, error) {
 	return o, nil
 }
 
-// At is o for another endpoint, as a recipe may name one. The token goes along only if that is the same server: it was
-// given for the endpoint of the environment, and a recipe may come from anyone.
+// At returns o for another endpoint, such as one named by a recipe. It keeps the token only if both are the same server: the
+// token was given for the endpoint of the environment, and a recipe may come from anyone.
 func (o Options) At(endpoint string) Options {
 	from, err := url.Parse(cmp.Or(o.Endpoint, endpoints[o.Source]))
 	to, toErr := url.Parse(endpoint)
@@ -75,7 +74,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		h, err := homeDir()
 		return filepath.Join(append([]string{h}, elem...)...), err
 	}
-	// dir expands the ~ and the variables that people write into these settings; what is not set stays as it is.
+	// dir expands ~ and the variables that people write into these settings; unset variables stay as they are.
 	dir := func(s string) (string, error) {
 		if rest, ok := strings.CutPrefix(s, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
 			h, err := home(rest)
@@ -135,7 +134,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 	return o, nil
 }
 
-// homeDir is that of the variable or, as huggingface_hub has it, of the system's list of users.
+// homeDir returns the home directory from the variable or, as in huggingface_hub, from the system's list of users.
 func homeDir() (string, error) {
 	h, err := os.UserHomeDir()
 	if err == nil {
@@ -147,7 +146,7 @@ func homeDir() (string, error) {
 	return "", fmt.Errorf("%w: set it, or HF_HOME", err)
 }
 
-// seconds reads a setting that may be absent or 0, which both mean the default.
+// seconds reads a number of seconds; an unset variable and 0 both mean the default.
 func seconds(name string, getenv func(string) string) (time.Duration, error) {
 	s := strings.TrimSpace(getenv(name))
 	if s == "" {
@@ -160,7 +159,7 @@ func seconds(name string, getenv func(string) string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// variable is what Python expands in a path, os.Expand takes more for one.
+// variable matches the variables that Python expands in a path; os.Expand accepts more.
 var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
 
 func isTrue(s string) bool {

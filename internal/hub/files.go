@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 )
 
-// replaceFile puts data under path, whole or not at all, and makes the directory for it. What a kill leaves in path.tmp the
-// next call replaces; the caller keeps other processes away.
+// replaceFile atomically writes data to path and creates its directory. The next call replaces any path.tmp that a kill left;
+// the caller keeps other processes away.
 func replaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -25,7 +25,7 @@ func replaceFile(path string, data []byte) error {
 	return replaceIn(dir, name+".tmp", name, writing(data))
 }
 
-// writing writes data.
+// writing returns a function that writes data.
 func writing(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -33,8 +33,8 @@ func writing(data []byte) func(io.Writer) error {
 	}
 }
 
-// replaceIn puts what write gives under a name below root, by way of the file tmp. One that is there is not written to, as it may
-// have other names: it is removed.
+// replaceIn atomically writes the output of write to a name below root, by way of the file tmp. An existing file is removed
+// rather than written to, because it may have other names.
 func replaceIn(root *os.Root, tmp, name string, write func(io.Writer) error) (err error) {
 	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

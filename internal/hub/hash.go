@@ -26,14 +26,14 @@ import (
 // maxHashing is how many files are read at once: two keep a disk busy, more make it seek.
 const maxHashing = 2
 
-// racy is how old a file must be before its digest is remembered: a clock may be too coarse to show a
-// second change soon after the first.
+// racy is how old a file must be before its digest is remembered: a coarse clock may not show a second change soon after the
+// first.
 const racy = 2 * time.Second
 
-// memoName is what a memo is sealed about, see [sealed.Marshal].
+// memoName is the name that a memo is sealed with, see [sealed.Marshal].
 const memoName = "digests"
 
-// memo remembers the digest of a file for as long as its size and time of change stay the same.
+// memo remembers the digest of a file as long as its size and modification time stay the same.
 type memo struct {
 	Version int                  `json:"version"`
 	Files   map[string]memoEntry `json:"files"` // by absolute path, links resolved
@@ -45,13 +45,12 @@ type memoEntry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// HashFiles gives the files of s with the SHA-256 of what is on disk. A digest that the hub gave and
-// the disk does not have is fault.ErrCorrupt, and so is another size. Digests of weights are remembered in
-// cacheFile by path, size and time of change, so that a second run does not read them; with an empty
-// cacheFile they are not. That does not show that the disk still has those bytes, see [Snapshot.Reread]. A cacheFile that is
-// damaged counts as empty. What [Resolve] has just fetched into the cache was
-// hashed as it came, and is read again only if it was changed since then. A file of the cache that turns out to be wrong is
-// taken out of it, so that the next Resolve fetches it.
+// HashFiles returns the files of s with the SHA-256 of their content on disk. A digest or size other than the hub's is
+// fault.ErrCorrupt. Digests of weights are remembered in cacheFile by path, size and modification time, so that a second run
+// does not read them again; with an empty cacheFile they are not remembered. A remembered digest does not prove that the disk
+// still holds those bytes, see [Snapshot.Reread]. A damaged cacheFile counts as empty. Files that [Resolve] has just downloaded
+// were hashed during the download and are read again only if they have changed since. A wrong file is removed from the cache, so
+// that the next Resolve downloads it.
 func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, error) {
 	m := loadMemo(ctx, cacheFile)
 	var mu sync.Mutex
@@ -114,9 +113,9 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 	return files, nil
 }
 
-// Reread reads the files whose digests the last [HashFiles] remembered from an earlier process, and compares them: neither
-// size nor time tells of bits that a disk has lost. A file that differs is fault.ErrCorrupt, and is taken out of the cache
-// as HashFiles does. What was read once is not read again.
+// Reread reads the files whose digests the last [HashFiles] took from an earlier process, and compares them: neither size nor
+// time reveals bits that a disk has lost. A file that differs is fault.ErrCorrupt and is removed from the cache as HashFiles
+// does. Files are read only once.
 func (s *Snapshot) Reread(ctx context.Context) error {
 	files := &Snapshot{Dir: s.Dir, Repo: s.Repo, Files: s.unread}
 	if _, err := HashFiles(ctx, files, ""); err != nil {
@@ -129,7 +128,7 @@ func (s *Snapshot) Reread(ctx context.Context) error {
 	return nil
 }
 
-// hashFile gives the entry of the file at path; old is right if size and time have not changed.
+// hashFile returns the entry of the file at path; old is still valid if size and time have not changed.
 func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error) {
 	f, err := disk.Open(path)
 	if err != nil {
@@ -156,8 +155,8 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 	return e, nil
 }
 
-// drop takes a file and the blob that it should be out of the cache, and gives what is to be said of that; nothing for a directory of the
-// user's.
+// drop removes a file and its blob from the cache and returns a sentence about it for the error; it is empty for a user's
+// directory.
 func (s *Snapshot) drop(f File) string {
 	if s.Repo == "" || f.SHA256 == "" {
 		return ""
@@ -177,7 +176,7 @@ func (s *Snapshot) drop(f File) string {
 	return "; it is removed from the cache, so that the next run fetches it"
 }
 
-// isGitBlob compares a file with git's name of its content.
+// isGitBlob compares a file with git's hash of its content.
 func isGitBlob(f io.Reader, size int64, name string) bool {
 	h := transfer.Blob{Size: size}.Hash()
 	n, err := io.Copy(h, io.LimitReader(f, size+1))
@@ -205,7 +204,7 @@ func loadMemo(ctx context.Context, path string) *memo {
 	return m
 }
 
-// save forgets files that are gone, so that the memo does not grow for ever.
+// save forgets files that no longer exist, so that the memo does not grow without bound.
 func (m *memo) save(path string) error {
 	for p := range m.Files {
 		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {

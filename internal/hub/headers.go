@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// firstPart is what is asked for of a shard at first, in bytes: it holds the headers of most.
+	// firstPart is the size of the first request for a shard, in bytes: it covers most headers.
 	firstPart = 128 << 10
-	// maxHeader bounds the header of one file, in bytes. It is the bound of the reference implementation.
+	// maxHeader bounds the header of one file, in bytes, as the reference implementation does.
 	maxHeader = 100_000_000
-	// maxHeaders bounds the headers of all files of a checkpoint, in bytes. The largest that is known has 15 MB.
+	// maxHeaders bounds the headers of all files of a checkpoint, in bytes. The largest known total is 15 MB.
 	maxHeaders = 400_000_000
 )
 
 // Header is the beginning of a .safetensors file.
 type Header struct {
-	// Size is that of the whole file, in bytes.
+	// Size is the size of the whole file, in bytes.
 	Size int64
 	// Header holds the first 8+n bytes: the length n and n bytes of JSON.
 	Header []byte
@@ -39,15 +39,15 @@ type Header struct {
 // .safetensors file that Files lists.
 type Skeleton struct {
 	Snapshot
-	// Headers is by name; empty if Dir holds the weights too.
+	// Headers are keyed by file name; empty if Dir holds the weights too.
 	Headers map[string]Header
 }
 
-// Headers is [Resolve] without the weights: of each shard only the header is read, by range requests. A snapshot that
-// is complete in the cache, or a local directory, is given without headers, since its files can be opened.
+// Headers is [Resolve] without the weights: it reads only the header of each shard, by range requests. A snapshot that is
+// complete in the cache, or a local directory, is returned without headers, since its files can be opened.
 //
-// The small files are checked as Resolve does. A part of a file has no digest, so headers are only as good as the
-// server: good enough to plan by, and Resolve finds out.
+// The small files are checked as in Resolve. A part of a file has no digest, so headers are only as trustworthy as the server.
+// That is enough for planning; Resolve compares the digests.
 func Headers(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 	if ref.Path != "" {
 		s, err := Resolve(ctx, ref, o)
@@ -111,8 +111,8 @@ func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 	return s, nil
 }
 
-// readHeader continues b until it is the first 8+n bytes of a file whose first 8 bytes are n. What it keeps is added to total.
-// After an error that another try may mend the result is what has arrived.
+// readHeader continues b until it is the first 8+n bytes of a file whose first 8 bytes are n. It adds the bytes it keeps to
+// total. After a retryable error it returns the bytes received so far.
 func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, total *atomic.Int64,
 	touch func(int)) ([]byte, error) {
 	if size < 8 {
@@ -140,7 +140,7 @@ func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, 
 	return slices.Clone(b[:end]), nil
 }
 
-// fromFile gives parts of a file on disk.
+// fromFile opens ranges of a file on disk.
 func fromFile(path string) transfer.Range {
 	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
 		f, err := disk.Open(path)

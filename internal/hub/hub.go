@@ -1,7 +1,7 @@
-// Package hub makes the files of a checkpoint available in a local directory: [Resolve] takes a
-// directory as it is, finds a snapshot in the Hugging Face cache, or downloads one into it; [Headers] does so without
-// the weights, of which it reads the headers; and [HashFiles] gives the digests of what was found. Options come from
-// the usual environment variables by [OptionsFromEnv] and [ModelScopeFromEnv].
+// Package hub makes the files of a checkpoint available in a local directory. [Resolve] accepts a directory as it is, finds a
+// snapshot in the Hugging Face cache, or downloads one into it. [Headers] does the same but reads only the headers of the
+// weights. [HashFiles] computes the digests of the files. [OptionsFromEnv] and [ModelScopeFromEnv] read the usual environment
+// variables.
 //
 // The cache is the one of the Python library huggingface_hub, which reads and writes the same files (2.4.0 does):
 //
@@ -15,30 +15,28 @@
 //	  trees/<commit>.json                        all files of the commit; theirs, and read only
 //	  .llmexport/<commit>.json                   ours: the files of a complete snapshot; *.tmp while they are written
 //
-// ModelScope's repositories lie there as models--modelscope--org--name, a name that no repository of Hugging Face can
-// have. The store of blobs that huggingface_hub shares between repositories is used through its links.
+// ModelScope's repositories are stored as models--modelscope--org--name, a name that no Hugging Face repository can have. The
+// store of blobs that huggingface_hub shares between repositories is used through its links.
 //
-// A file gets its name only after its size and digest are those that the hub lists, and a ref is
-// written only when its snapshot is complete. The hub is not trusted with paths, and the token is sent
-// to no host but the endpoint's. Only files that an export reads are downloaded: safetensors, their
-// index, configuration, tokenizer, and the texts that a licence asks to keep. Of the safetensors those are fetched that
-// the index names, and it is read before them.
+// A file gets its name only after its size and digest match those that the hub lists, and a ref is written only when its
+// snapshot is complete. Paths from the hub are not trusted, and the token is sent only to the endpoint's host. Only files that
+// an export reads are downloaded: safetensors, their index, configuration, tokenizer, and the texts that a licence requires to
+// be kept. The index is read first, and only the safetensors that it names are downloaded.
 //
 // # Mirrors
 //
-// Bytes prove themselves by their digests, whoever sends them. So what is proved is what the list says, and the list
-// is the endpoint's wherever it can be asked, or an earlier one of the same commit in the cache. Only if neither is
-// there the list is a mirror's too. Then nothing vouches for it: a commit's name is a digest of its files, but no hub
-// gives what lies between them and it (trees and the commit's head), so a mirror can list other files for a commit and
-// send those. Such a list is used and not remembered; the next time the endpoint is asked, and what differs is fetched
-// anew.
+// Content is proved by its digest, regardless of the server that sends it. So the list of files is what has to be trusted. It
+// comes from the endpoint whenever that can be reached, or from an earlier list of the same commit in the cache. Only if neither
+// is available does a mirror's list count. Nothing vouches for that list: a commit's name is a digest of its files, but no hub
+// serves the data in between (trees and the commit's header), so a mirror can list other files for a commit and send those. Such
+// a list is used but not remembered; the next time the endpoint is asked, and files that differ are downloaded again.
 //
 // # Another client
 //
-// The types of a repository's files are those of gomlx/go-huggingface (v0.4.0), and a test checks that its client finds in
-// the cache what this package fetched. Transfers are our own, because that client reports a cut transfer as success, cannot
-// resume and checks no digest. Its type of a whole repository is not used: it rejects the answer when one field that is not
-// read here has another form, such as a card with two licences. See docs/dependencies.md.
+// The types of a repository's files are those of gomlx/go-huggingface (v0.4.0), and a test checks that its client finds the
+// files that this package downloaded in the cache. Transfers are our own, because that client reports a truncated transfer as
+// success, cannot resume and checks no digest. Its type of a whole repository is not used either: it rejects the response when a
+// field that is not needed here has another form, such as a card with two licences. See docs/dependencies.md.
 package hub
 
 import (
@@ -62,11 +60,11 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// Ref says which checkpoint is meant: Path, or Repo at Revision.
+// Ref names a checkpoint: Path, or Repo at Revision.
 type Ref struct {
 	Repo     string // "org/name"
 	Revision string // branch, tag or commit; empty is "main"
-	Path     string // a local directory; Repo and Revision are empty then
+	Path     string // a local directory; then Repo and Revision are empty
 }
 
 func (r Ref) String() string {
@@ -76,45 +74,44 @@ func (r Ref) String() string {
 	return r.Repo + "@" + cmp.Or(r.Revision, "main")
 }
 
-// Options say where the hub and the cache are and how to talk to them. The zero value of each field but
-// CacheDir is useful.
+// Options set the hub, the cache and the behaviour of transfers. The zero value of each field but CacheDir is useful.
 type Options struct {
 	// Source is the hub: empty for Hugging Face's, or [ModelScope].
 	Source string
 	// Endpoint is the hub's base URL; empty is https://huggingface.co, or https://modelscope.cn.
 	Endpoint string
-	// Mirrors are base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4.
-	// They are sent no token. See the package comment for what can be proved of them.
+	// Mirrors are base URLs of servers to ask, in order, when the endpoint cannot be reached; at most 4. They are sent no token.
+	// See the package comment for how far they can be trusted.
 	Mirrors []string
-	// Token is sent to the endpoint's scheme, host and port and to no other. It is never printed.
+	// Token is sent only to the endpoint's scheme, host and port. It is never printed.
 	Token string `json:"-"`
 	// CacheDir is the hub cache, the directory that holds models--org--name.
 	CacheDir string
-	// NoLinks has snapshots hold files in place of symbolic links.
+	// NoLinks makes snapshots hold files instead of symbolic links.
 	NoLinks bool
-	// Offline forbids any request.
+	// Offline forbids all requests.
 	Offline bool
-	// Client sends the requests; nil is one that all share. Redirects and retries are done here, its
-	// CheckRedirect is not used. It should have no Timeout: that would end long downloads.
+	// Client sends the requests; nil is a shared client. This package follows redirects and retries itself, so CheckRedirect is not
+	// used. Client should have no Timeout, which would end long downloads.
 	Client *http.Client
-	// Progress is told how many bytes of a file are here, for each file that is transferred, from its
-	// start to its end. Calls do not overlap.
+	// Progress is called with the number of bytes of a file that have been downloaded, for each transferred file, from its start to
+	// its end. Calls do not overlap.
 	Progress func(file string, done, total int64)
 	// UserAgent names the program to the hub; empty is "llmexport".
 	UserAgent string
-	// Check, if not nil, is called with the snapshot once its small files are in Dir and before anything of the weights is
-	// asked for. Its error ends the call.
+	// Check, if not nil, is called with the snapshot once its small files are in Dir and before any weights are requested. Its
+	// error ends the call.
 	Check func(s *Snapshot) error
-	// Parallel is the number of files on their way at once; 0 is 4.
+	// Parallel is the number of simultaneous file downloads; 0 is 4.
 	Parallel int
-	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
+	// Stall is how long a connection may deliver nothing before the request is sent again; 0 is one minute.
 	Stall time.Duration
-	// MinSpeed is the number of bytes a second that a connection has to bring over a minute; 0 is 1000.
+	// MinSpeed is the least number of bytes a second that a connection must deliver over a minute; 0 is 1000.
 	MinSpeed int64
-	// Ask is how long the hub may say nothing to a question that the cache can answer as well; 0 is ten seconds.
+	// Ask is how long to wait for the hub's answer if the cache has one too; 0 is ten seconds.
 	Ask time.Duration
 
-	// Pause is waited before the second try, and twice that before the third; 0 is one second.
+	// Pause is the wait before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
 }
 
@@ -130,24 +127,23 @@ func (o Options) GoString() string { return "hub.Options{" + o.String() + "}" }
 type Snapshot struct {
 	// Dir holds the files.
 	Dir string
-	// Repo and Revision, a commit hash, say where they came from; empty for a local directory.
+	// Repo and Revision, a commit hash, are the origin; empty for a local directory.
 	Repo, Revision string
-	// Source is where Repo lives: empty for the Hugging Face hub, or [ModelScope].
+	// Source is the hub of Repo: empty for Hugging Face, or [ModelScope].
 	Source string
-	// Gated is how the repository guards its files: "auto" or "manual" where its terms must be accepted,
-	// empty where not, or where Listed is false.
+	// Gated is "auto" or "manual" if users must accept the repository's terms; empty if not, or if Listed is false.
 	Gated string
-	// Private is set for a repository that only its owner sees.
+	// Private is set for a repository that only its owner can access.
 	Private bool
-	// Listed tells that the hub has said Gated and Private. What another program left in the cache does not say it, so
-	// the hub is asked if that is possible; ModelScope does not say it of models that are gated.
+	// Listed is set if the hub has reported Gated and Private. A snapshot left by another program does not contain them, so the hub
+	// is asked if possible; ModelScope does not report whether models are gated.
 	Listed bool
-	// Files lists what an export may read, sorted by name.
+	// Files lists the files that an export may read, sorted by name.
 	Files []File
 
-	// fetched is by name what was hashed as it came: [HashFiles] need not read it again as long as nobody has touched it.
+	// fetched has, by name, files that were hashed during the download: [HashFiles] need not read them again unless they change.
 	fetched map[string]memoEntry
-	// unread are the files that [HashFiles] knows of an earlier process, see [Snapshot.Reread].
+	// unread are the files whose digests [HashFiles] took from an earlier process, see [Snapshot.Reread].
 	unread []File
 }
 
@@ -158,19 +154,18 @@ const ModelScope = "modelscope"
 type File struct {
 	Name string `json:"name"` // within Snapshot.Dir, without directories
 	Size int64  `json:"size"` // bytes
-	// SHA256 is the digest in lower-case hex, as far as it is known: the hub knows it of large files.
+	// SHA256 is the digest in lower-case hex, if known: the hub lists it for large files.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Resolve finds or fetches a checkpoint. A commit whose complete snapshot is in the cache is used
-// without asking the hub, but for who may read it where that is not known (see Snapshot.Listed). A branch or tag is looked up; when the hub cannot be reached, or must not
-// (Offline), what the cache holds of it is used if it has the configuration and all weights. Everything
-// else is downloaded; a download that broke goes on where it ended.
+// Resolve finds or downloads a checkpoint. A commit whose complete snapshot is in the cache is used without asking the hub,
+// except to learn who may read it if that is unknown (see Snapshot.Listed). A branch or tag is looked up. If the hub cannot be
+// reached, or Offline is set, the cached snapshot of the revision is used if it has the configuration and all weights. All other
+// snapshots are downloaded; an interrupted download resumes where it stopped.
 //
-// A wrong size or digest, or a file name that leads out of the snapshot, is fault.ErrCorrupt. A
-// repository without safetensors is fault.ErrUnsupported. A [StatusError] tells what the hub refused.
-// After an error, also of ctx, the cache may hold more verified files and parts of files than before, and no
-// new ref.
+// A wrong size or digest, or a file name that leads out of the snapshot, is fault.ErrCorrupt. A repository without safetensors
+// is fault.ErrUnsupported. A [StatusError] is a rejection by the hub. After an error, including that of ctx, the cache may hold
+// more verified files and partial files than before, but no new ref.
 func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 	if ref.Path != "" {
 		if ref.Repo != "" || ref.Revision != "" {
@@ -200,17 +195,16 @@ func local(dir string) (*Snapshot, error) {
 	return &Snapshot{Dir: dir, Files: files}, nil
 }
 
-// prepared is what Resolve and Headers begin with.
+// prepared is the common first part of Resolve and Headers.
 type prepared struct {
 	revision string
 	cache    *cache
-	client   *client   // nil if nothing may be asked
-	listing  *listing  // nil if the snapshot is there
-	snapshot *Snapshot // complete, nil if it has to be fetched
+	client   *client   // nil if no request is allowed
+	listing  *listing  // nil if the snapshot is cached
+	snapshot *Snapshot // complete; nil if it has to be downloaded
 }
 
-// prepare finds a snapshot in the cache, or else fetches the small files of one; then it gives the weights that are to be
-// read, too.
+// prepare finds a snapshot in the cache, or else downloads the small files of one and also returns the weights to read.
 func prepare(ctx context.Context, ref Ref, o Options) (p *prepared, shards []remote, err error) {
 	if p, err = find(ctx, ref, o); err != nil {
 		return nil, nil, err
@@ -228,7 +222,7 @@ func prepare(ctx context.Context, ref Ref, o Options) (p *prepared, shards []rem
 	return p, shards, err
 }
 
-// find finds a snapshot in the cache, or else the list of the files that make it.
+// find finds a snapshot in the cache, or else lists the files that make it.
 func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	kind, ok := services[o.Source]
 	if !ok {
@@ -313,16 +307,16 @@ func resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 	return p.cache.snapshot(p.listing), nil
 }
 
-// keep takes an error of noting a snapshot. Notes only save requests later, so a cache that is read-only or full must not
-// fail the run.
+// keep logs an error of recording a snapshot. Records only save requests later, so a read-only or full cache must not fail the
+// run.
 func (p *prepared) keep(ctx context.Context, err error) {
 	if err != nil {
 		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", p.cache.repo).Msg("the cache cannot remember this snapshot")
 	}
 }
 
-// small fetches all files but the weights, and gives the weights that are read. An index may name other shards than
-// the hub lists: that is found here, before gigabytes are fetched.
+// small downloads all files but the weights, and returns the weights to read. An index may name shards that the hub does not
+// list: that is found here, before gigabytes are downloaded.
 func (p *prepared) small(ctx context.Context) (shards []remote, err error) {
 	l := p.listing
 	if err := p.client.fetch(ctx, p.cache, l.commit, slices.DeleteFunc(slices.Clone(l.files), func(f remote) bool { return isShard(f.Name) })); err != nil {
@@ -339,8 +333,7 @@ func (p *prepared) small(ctx context.Context) (shards []remote, err error) {
 	return slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return !isShard(f.Name) }), nil
 }
 
-// remember notes a complete snapshot. A list that a mirror gave is not kept: the endpoint shall be asked once it can be
-// reached.
+// remember records a complete snapshot. A list from a mirror is not kept: the endpoint must be asked once it can be reached.
 func (p *prepared) remember() error {
 	l := p.listing
 	p.cache.sweep(time.Now())
@@ -354,7 +347,7 @@ func (p *prepared) remember() error {
 	return err
 }
 
-// fetch brings files into the cache, if there is room for them.
+// fetch downloads files into the cache, if there is room for them.
 func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []remote) error {
 	files = slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return ca.has(commit, f) })
 	need, counted := int64(0), map[string]bool{}
@@ -429,7 +422,7 @@ func listDir(dir string) ([]File, error) {
 		return nil, fmt.Errorf("%s holds no file of a checkpoint: %w", dir, fs.ErrNotExist)
 	}
 	files = withoutDuplicates(files, func(f File) string { return f.Name })
-	// A shard that is missing, or an index that is none, is for the reader to tell.
+	// The reader reports a missing shard or an invalid index.
 	if read, _, err := inIndex(dir, files); err == nil {
 		files = read
 	}

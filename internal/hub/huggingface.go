@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
-// huggingface is the protocol of huggingface.co and of those that speak it.
+// huggingface is the protocol of huggingface.co and compatible servers.
 type huggingface struct{}
 
 func (huggingface) list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error) {
@@ -30,8 +30,8 @@ func (huggingface) list(ctx context.Context, h *host, revision string, touch fun
 	return parseListing(b)
 }
 
-// file asks for content by name. A file of Xet storage comes as any other: the hub redirects to its bridge, which
-// serves the file whole, and the X-Xet headers need not be understood.
+// file requests content by name. Files in Xet storage need nothing special: the hub redirects to its bridge, which serves the
+// whole file, and the X-Xet headers can be ignored.
 func (huggingface) file(h *host, commit, name string) *url.URL {
 	elem := []string{h.repo, "resolve", commit}
 	for part := range strings.SplitSeq(name, "/") {
@@ -58,11 +58,11 @@ func (huggingface) endpointName() string { return "HF_ENDPOINT" }
 
 func (huggingface) branch(revision string) string { return revision }
 
-// emptyBlob is git's digest of an empty file. [gomlx.FileInfo] has no other way to tell an empty file from one whose size is
-// not listed.
+// emptyBlob is git's digest of an empty file. [gomlx.FileInfo] cannot otherwise tell an empty file from one without a listed
+// size.
 const emptyBlob = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
-// parseListing reads the hub's answer about a revision.
+// parseListing reads the hub's response about a revision.
 func parseListing(b []byte) (*listing, error) {
 	var answer struct {
 		access

@@ -14,10 +14,10 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
-// isShard reports whether a name is that of weights.
+// isShard reports whether name is the name of a weights file.
 func isShard(name string) bool { return strings.HasSuffix(name, ".safetensors") }
 
-// readIndex gives the names of the shards that the index in dir names. Without an index it is fs.ErrNotExist.
+// readIndex returns the shards that the index in dir names. Without an index the error is fs.ErrNotExist.
 func readIndex(dir string) (map[string]bool, error) {
 	b, err := disk.ReadFile(filepath.Join(dir, indexFile), maxRecord)
 	if err != nil {
@@ -46,8 +46,8 @@ func parseIndex(b []byte) (map[string]bool, error) {
 	return names, nil
 }
 
-// inIndex leaves of the weights those that are read: model.safetensors, or else the shards that the index in dir names.
-// missing is a shard that the index names and the list does not have; empty if there is none.
+// inIndex returns the weights to read: model.safetensors, or else the shards that the index in dir names. missing is a shard
+// that the index names and the list lacks; empty if there is none.
 func inIndex[T interface{ name() string }](dir string, files []T) (read []T, missing string, err error) {
 	want := map[string]bool{singleFile: true}
 	if !slices.ContainsFunc(files, func(f T) bool { return f.name() == singleFile }) {
@@ -69,7 +69,7 @@ func inIndex[T interface{ name() string }](dir string, files []T) (read []T, mis
 	return read, missing, nil
 }
 
-// notListed is the error for an index that names what its repository does not have.
+// notListed is the error for an index that names a shard missing from its repository.
 func notListed(shard string) error {
 	return fmt.Errorf("%s names the shard %.100s, which the repository does not have: %w", indexFile, shard, fault.ErrCorrupt)
 }

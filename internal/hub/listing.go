@@ -12,29 +12,29 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// maxListing bounds the hub's answer, in bytes; that of a repository of 1,000 shards is 0.3 MB.
+// maxListing bounds the hub's response, in bytes; that for a repository of 1,000 shards takes 0.3 MB.
 const maxListing = 32 << 20
 
 // listing is a revision and its files, checked and sorted by name.
 type listing struct {
 	commit string
-	files  []remote // those that are wanted
-	// names are those of all files at the top, wanted or not.
+	files  []remote // the wanted ones
+	// names are the names of all files at the top level, wanted or not.
 	names   map[string]bool
 	gated   string // "auto", "manual" or empty
 	private bool
-	listed  bool // the hub has said both
-	mirror  bool // a mirror has given it, which nobody vouches for
+	listed  bool // the hub has reported both
+	mirror  bool // from a mirror, so nothing vouches for it
 }
 
 // remote is a file on the hub.
 type remote struct {
 	File
-	// Blob is the name of the content in the cache: SHA-256, or git's SHA-1 for what is no LFS file.
+	// Blob is the name of the content in the cache: SHA-256, or git's SHA-1 for files outside LFS.
 	Blob string `json:"blob"`
 }
 
-// newListing checks the files that a hub lists and keeps those that are wanted. A nil size is one that is not listed.
+// newListing checks the files that a hub lists and keeps the wanted ones. A nil size means that none is listed.
 func newListing(commit string, n int, at func(i int) (name string, size *int64, blob, sha256 string)) (*listing, error) {
 	if !isCommit(commit) {
 		return nil, fmt.Errorf("the hub's list has the commit %.60q: %w", commit, fault.ErrCorrupt)
@@ -78,7 +78,7 @@ func newListing(commit string, n int, at func(i int) (name string, size *int64, 
 	return l, nil
 }
 
-// check demands a plain name, a size, and digests that are digests, since they become file names.
+// check requires a plain name, a valid size and well-formed digests, because digests become file names.
 func (f remote) check() error {
 	lfs := f.SHA256 != ""
 	if ok, err := pick(f.Name); err != nil || !ok {
@@ -90,7 +90,7 @@ func (f remote) check() error {
 	return nil
 }
 
-// readAnswer reads a success of at most maxListing bytes, and makes an error of any other answer.
+// readAnswer reads a successful response of at most maxListing bytes, and turns any other response into an error.
 func (h *host) readAnswer(resp *http.Response, touch func(int)) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()

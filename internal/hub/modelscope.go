@@ -13,14 +13,14 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// modelscope is the protocol of modelscope.cn, as its library modelscope-hub speaks it: lists of files with SHA-256,
-// and files by name and revision.
+// modelscope is the protocol of modelscope.cn, as spoken by its library modelscope-hub: lists of files with SHA-256, and files
+// by name and revision.
 type modelscope struct{}
 
-// maxModelScope is where ModelScope ends its list of files without saying so.
+// maxModelScope is the length at which ModelScope silently cuts its list of files.
 const maxModelScope = 3000
 
-// modelScopeAnswer is what ModelScope says about a revision.
+// modelScopeAnswer is ModelScope's response about a revision.
 type modelScopeAnswer struct {
 	Success bool
 	Message string
@@ -31,13 +31,13 @@ type modelScopeAnswer struct {
 			Revision           string // the commit that changed the file last
 			CommittedDate      int64  // of that commit, in seconds
 		}
-		// LatestCommitter describes the commit of the revision; the hub leaves parts of it empty at times.
+		// LatestCommitter describes the commit of the revision; the hub sometimes leaves parts of it empty.
 		LatestCommitter struct{ Id, ShortId string }
 	}
 }
 
-// list finds the commit behind a revision, too, which the hub does not always say. Then the commit of the newest file
-// is taken, if the hub lists the same files for it: what counts is that the commit stands for this content.
+// list also finds the commit of a revision if the hub does not report it. Then it takes the commit of the newest file, provided
+// that the hub lists the same files for that commit: only the content has to match.
 func (m modelscope) list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error) {
 	l, named, err := m.ask(ctx, h, revision, touch)
 	if err != nil || named || l.commit == revision {
@@ -54,7 +54,7 @@ func (m modelscope) list(ctx context.Context, h *host, revision string, touch fu
 	return l, nil
 }
 
-// ask lists the files of a revision. Its commit is the right one if the hub has named it.
+// ask lists the files of a revision. Its commit is exact if the hub has named it.
 func (modelscope) ask(ctx context.Context, h *host, revision string, touch func(int)) (l *listing, named bool, err error) {
 	u := h.url("api", "v1", "models", h.repo, "repo", "files")
 	u.RawQuery = url.Values{"Revision": {revision}, "Recursive": {"True"}}.Encode()
@@ -69,7 +69,7 @@ func (modelscope) ask(ctx context.Context, h *host, revision string, touch func(
 	return parseModelScope(b, revision)
 }
 
-// parseModelScope reads an answer about a revision.
+// parseModelScope reads a response about a revision.
 func parseModelScope(b []byte, revision string) (l *listing, named bool, err error) {
 	var answer modelScopeAnswer
 	if err := jsondoc.Decode(b, &answer); err != nil {
@@ -121,10 +121,11 @@ func (modelscope) file(h *host, commit, name string) *url.URL {
 	return u
 }
 
-// access: its visibility tells what is private, and nothing that its client reads tells what is gated.
+// access returns nil: the repository's visibility shows whether it is private, but no response that ModelScope's client reads
+// shows whether it is gated.
 func (modelscope) access(*host) *url.URL { return nil }
 
-// authorize does both, as the library does: some parts of the hub read the cookie only.
+// authorize sets both the header and the cookie, as the library does: some parts of the hub read only the cookie.
 func (modelscope) authorize(r *http.Request, token string) {
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.AddCookie(&http.Cookie{Name: "m_session_id", Value: token})
@@ -136,7 +137,7 @@ func (modelscope) tokenName() string { return "MODELSCOPE_API_TOKEN" }
 
 func (modelscope) endpointName() string { return "MODELSCOPE_ENDPOINT" }
 
-// branch reads "main", which other hubs have, as the name that every repository here has.
+// branch maps "main", which other hubs have, to the branch that every repository here has.
 func (modelscope) branch(revision string) string {
 	if revision == "main" {
 		return "master"

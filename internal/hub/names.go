@@ -18,8 +18,8 @@ var (
 
 func isCommit(s string) bool { return commitPattern.MatchString(s) }
 
-// checkRepo demands "org/name", or the "name" of the oldest repositories. A double hyphen would make
-// two repositories share a cache directory.
+// checkRepo requires "org/name", or the "name" of the oldest repositories. A double hyphen would make two repositories share a
+// cache directory.
 func checkRepo(s string) error {
 	if len(s) > 200 || !repoPattern.MatchString(s) || strings.Contains(s, "--") || strings.Contains(s, "..") {
 		return fmt.Errorf("repository %.200q is not of the form org/name", s)
@@ -27,7 +27,7 @@ func checkRepo(s string) error {
 	return nil
 }
 
-// checkRevision keeps a revision usable as a path under refs.
+// checkRevision rejects revisions that cannot be a path under refs.
 func checkRevision(s string) error {
 	if len(s) > 200 || !safePath(s) {
 		return fmt.Errorf("revision %.200q is not a branch, tag or commit", s)
@@ -35,19 +35,19 @@ func checkRevision(s string) error {
 	return nil
 }
 
-// safePath reports whether a slash-separated path stays inside the directory it is joined to, on every
-// system: relative, without "..", and without what Windows reads as a separator, drive or stream.
+// safePath reports whether a slash-separated path stays inside the directory it is joined to, on every system: relative, without
+// "..", and without characters that Windows reads as a separator, drive or stream.
 func safePath(s string) bool {
 	bad := func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`\:`, r) }
 	return s != "." && fs.ValidPath(s) && filepath.IsLocal(filepath.FromSlash(s)) && !strings.ContainsFunc(s, bad)
 }
 
-// fixedNames are those that programs look for without having seen a list.
+// fixedNames are the files that programs look for without having read a list.
 var fixedNames = slices.Concat([]string{"config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "chat_template.jinja", "chat_template.json", singleFile, indexFile}, slices.Concat(vocabularies...))
 
-// MaxSize is the most that is read of a file of a checkpoint other than weights, in bytes: of a tokenizer, of which large ones have
-// 30 MB; of the index, which has a line for each tensor; and of everything else, of which none is known that has one.
+// MaxSize returns the largest accepted size of a checkpoint file other than weights, in bytes: of a tokenizer (large ones have
+// 30 MB), of the index (which has a line for each tensor), and of all other files (no known one exceeds 1 MB).
 func MaxSize(name string) int64 {
 	switch {
 	case vocabularyRank(name) < len(vocabularies):
@@ -58,7 +58,7 @@ func MaxSize(name string) int64 {
 	return 16 << 20
 }
 
-// checkSize refuses a file that would not be read.
+// checkSize rejects a file that is too large to be read.
 func (f File) checkSize() error {
 	if limit := MaxSize(f.Name); !isShard(f.Name) && f.Size > limit {
 		return fmt.Errorf("%s has %d bytes, at most %d are read: %w", f.Name, f.Size, limit, fault.ErrCorrupt)
@@ -66,7 +66,7 @@ func (f File) checkSize() error {
 	return nil
 }
 
-// wanted reports whether an export may read a file of this name.
+// wanted reports whether an export may read a file with this name.
 func wanted(base string) bool {
 	switch base {
 	case "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -77,17 +77,17 @@ func wanted(base string) bool {
 		return true
 	}
 	if strings.HasSuffix(base, ".safetensors") {
-		return !strings.HasPrefix(base, "consolidated") // the same weights once more, under other names
+		return !strings.HasPrefix(base, "consolidated") // the same weights again, under other names
 	}
 	return strings.HasPrefix(base, "LICENSE") || strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "USE_POLICY")
 }
 
-// vocabularies are the files that hold a tokenizer, those that win first. A repository often has the same one in several forms.
+// vocabularies are the files that hold a tokenizer, in order of preference. A repository often has the same one in several forms.
 var vocabularies = [][]string{
 	{"tokenizer.json"}, {"tokenizer.model"}, {"tiktoken.model"}, {"qwen.tiktoken"}, {"tekken.json"}, {"vocab.json", "merges.txt"}, {"vocab.txt"},
 }
 
-// vocabularyRank is the place of a name among them, or how many there are.
+// vocabularyRank is the index of a name in vocabularies, or its length if there is none.
 func vocabularyRank(base string) int {
 	for i, names := range vocabularies {
 		if slices.Contains(names, base) {
@@ -97,7 +97,7 @@ func vocabularyRank(base string) int {
 	return len(vocabularies)
 }
 
-// withoutDuplicates leaves only the vocabulary that wins.
+// withoutDuplicates keeps only the preferred vocabulary.
 func withoutDuplicates[T any](files []T, name func(T) string) []T {
 	best := len(vocabularies)
 	for _, f := range files {
@@ -109,18 +109,18 @@ func withoutDuplicates[T any](files []T, name func(T) string) []T {
 	})
 }
 
-// templatesDir holds further chat templates, the only files that are wanted and not at the top.
+// templatesDir holds additional chat templates, the only wanted files below the top level.
 const templatesDir = "additional_chat_templates"
 
-// isTemplate reports whether a slash-separated path is that of such a template.
+// isTemplate reports whether a slash-separated path names such a template.
 func isTemplate(path string) bool {
 	base, ok := strings.CutPrefix(path, templatesDir+"/")
 	return ok && strings.HasSuffix(base, ".jinja") && safePath(path) && !strings.Contains(base, "/")
 }
 
-// pick decides about a path that the hub lists. Other files in directories belong to other formats or to
-// parts of a pipeline. A path that would leave the snapshot is an error where its last element is
-// wanted, however the path is written; any other path is never used.
+// pick reports whether to use a path that the hub lists. Other files in directories belong to other formats or to parts of a
+// pipeline. A path that would leave the snapshot is an error if its last element is wanted, however the path is written; any
+// other path is never used.
 func pick(path string) (bool, error) {
 	if isTemplate(path) {
 		return true, nil

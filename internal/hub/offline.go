@@ -14,8 +14,8 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
-// offline gives the snapshot that the cache holds of a revision: a recorded one, one whose list of files another
-// program left and that has all of them, or one that has the configuration and all weights.
+// offline returns the cached snapshot of a revision: a recorded one, one that has all files on a list left by another program,
+// or one that has the configuration and all weights.
 func (c *cache) offline(revision string) (*Snapshot, error) {
 	commit := revision
 	if !isCommit(revision) {
@@ -42,7 +42,7 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 	}
 	dir := c.snapshotDir(commit)
 	if l := c.tree(commit); l != nil {
-		// Without the index all shards are wanted, and it is itself among those that are missed below.
+		// Without the index all shards are wanted, and the index itself is among the missing files below.
 		files, missing, err := inIndex(dir, l.files)
 		if err != nil {
 			return nil, err
@@ -84,9 +84,9 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 
 func (c *cache) treeFile(commit string) string { return filepath.Join(c.dir, "trees", commit+".json") }
 
-// tree reads the list of a commit's files that huggingface_hub keeps in trees/, or gives nil. A commit never changes,
-// so the list is as good as the hub's. We write none: ours would have to list files that we do not fetch, and then
-// huggingface_hub took the snapshot for incomplete.
+// tree reads the list of a commit's files that huggingface_hub keeps in trees/, or returns nil. A commit never changes, so the
+// list is as good as the hub's. This package writes none: the list would have to contain files that it does not download, and
+// then huggingface_hub would consider the snapshot incomplete.
 func (c *cache) tree(commit string) *listing {
 	b, err := c.read(c.treeFile(commit), maxRecord)
 	if err != nil {
@@ -122,7 +122,7 @@ func parseTree(commit string, b []byte) (*listing, error) {
 	})
 }
 
-// firstMissing names a file without which dir is no checkpoint; empty if there is none.
+// firstMissing names a file without which dir is not a checkpoint; empty if there is none.
 func firstMissing(dir string) (string, error) {
 	exists := func(name string) bool {
 		st, err := os.Stat(filepath.Join(dir, name))

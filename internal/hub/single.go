@@ -10,10 +10,10 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// FetchFile brings one file of a hub's snapshot to path, outside the cache. A file that is there is taken for the content
-// if it has the right size, since it gets its name only when size and digest are those that the hub lists; what a
-// download that broke has left in path.incomplete is completed. The caller keeps other processes away from path. A file
-// of which the hub lists no SHA-256 is fault.ErrUnsupported.
+// FetchFile downloads one file of a snapshot to path, outside the cache. An existing file of the right size is used as it is,
+// because a file gets its name only after its size and digest match those that the hub lists; an interrupted download left in
+// path.incomplete is completed. The caller keeps other processes away from path. A file without a listed SHA-256 is
+// fault.ErrUnsupported.
 func FetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) error {
 	err := fetchFile(ctx, s, name, path, o)
 	if err != nil {

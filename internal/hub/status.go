@@ -9,16 +9,16 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// StatusError is an answer of the hub that is no success. It is fs.ErrPermission where access was
-// refused and fs.ErrNotExist where there is nothing.
+// StatusError is an unsuccessful response of the hub. It is fs.ErrPermission if access was denied and fs.ErrNotExist if nothing
+// was found.
 type StatusError = transfer.StatusError
 
-// statusError explains an answer; one that may be better next time is retryable.
+// statusError explains a response; one that may succeed later is retryable.
 func (h *host) statusError(resp *http.Response) error {
 	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(resp.Header.Get("X-Error-Code")),
 		Message: transfer.Said(resp.Header.Get("X-Error-Message"))}
 	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
-		// A signed address ran out; asking the hub again gives a new one.
+		// A signed address has expired; asking the hub again returns a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
 	}
 	e.Hint = h.hint(e)
@@ -28,8 +28,8 @@ func (h *host) statusError(resp *http.Response) error {
 	return e
 }
 
-// hint tells the cases apart that a user can do something about. The hub answers 401, too, for what does not exist, as
-// it does not tell strangers which private repositories there are.
+// hint distinguishes the cases that a user can do something about. The hub also responds 401 for repositories that do not exist,
+// so that strangers cannot learn which private repositories there are.
 func (h *host) hint(e *StatusError) string {
 	invalid := strings.Contains(e.Message, "Invalid credentials")
 	switch {
@@ -72,7 +72,7 @@ func (h *host) hint(e *StatusError) string {
 	return ""
 }
 
-// word keeps a header short and printable.
+// word shortens a header and keeps it printable.
 func word(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < '0' || r > 'z' {

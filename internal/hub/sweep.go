@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// staleNote is the age of a note that is not complete: writing one takes seconds, a copy of a large file minutes.
+	// staleNote is the age at which an incomplete note is stale: writing one takes seconds, copying a large file minutes.
 	staleNote = 24 * time.Hour
-	// stalePart is the age of a download that nobody has gone on with, as its commit is no longer asked for.
+	// stalePart is the age at which an unfinished download is stale, for example because its commit is no longer requested.
 	stalePart = 30 * 24 * time.Hour
 )
 
-// sweep removes what killed runs have left and nobody will need. What cannot be removed stays, for another run.
+// sweep removes files that killed runs left and that no program will need. Files that cannot be removed are left for another run.
 func (c *cache) sweep(now time.Time) {
 	remove := func(dir string, age time.Duration, left func(name string) bool) {
 		root, err := c.open(false)
@@ -37,6 +37,6 @@ func (c *cache) sweep(now time.Time) {
 		}
 	}
 	remove(c.own(), staleNote, func(name string) bool { return strings.HasSuffix(name, ".tmp") })
-	// The part and its journal have names that begin alike, and a download on its way changes both.
+	// The part and its journal share a prefix, and a running download changes both.
 	remove(filepath.Join(c.dir, "blobs"), stalePart, func(name string) bool { return strings.Contains(name, partName) })
 }

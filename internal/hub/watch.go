@@ -16,23 +16,23 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
-// Tip is what a revision stands for at the moment.
+// Tip is the current commit of a revision.
 type Tip struct {
 	// Commit is empty if Unchanged.
 	Commit string
-	// ETag names the answer, for the next call; empty if the hub gives none.
+	// ETag identifies the response, for the next call; empty if the hub sends none.
 	ETag string
-	// Unchanged means that the hub would answer what it answered with the ETag it was shown.
+	// Unchanged means that the response still has the ETag that was sent.
 	Unchanged bool
 }
 
 // etagPattern is the form of RFC 9110, 8.8.3, without the bytes above ASCII.
 var etagPattern = regexp.MustCompile(`^(W/)?"[!#-~]{0,200}"$`)
 
-// Head asks the hub for the commit behind a revision, and for nothing else. The etag is that of an earlier Tip, or
-// empty; with it an answer that has not changed has no body. The cache is neither read nor written.
+// Head asks the hub only for the commit of a revision. The etag is from an earlier Tip, or empty; with it, an unchanged response
+// has no body. The cache is neither read nor written.
 //
-// Errors are those of [Resolve]; [Transient] tells those that may be gone later.
+// Errors are those of [Resolve]; [Transient] reports those that may pass.
 func Head(ctx context.Context, ref Ref, etag string, o Options) (Tip, error) {
 	if err := ref.Check(); err != nil {
 		return Tip{}, err
@@ -51,7 +51,7 @@ func Head(ctx context.Context, ref Ref, etag string, o Options) (Tip, error) {
 	return t, nil
 }
 
-// Check reports a reference that can be none of a repository, whatever the hub holds.
+// Check rejects a reference that cannot name a repository, whatever the hub holds.
 func (r Ref) Check() error {
 	if r.Path != "" {
 		return fmt.Errorf("%s: a local directory has no revisions", r.Path)
@@ -85,7 +85,7 @@ func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 
 func (h *host) head(ctx context.Context, revision string, header http.Header, touch func(int)) (t Tip, err error) {
 	u := h.url("api", "models", h.repo, "revision", url.PathEscape(revision))
-	// Without it the answer holds counters of downloads, and its ETag changes with them.
+	// Without expand the response holds download counters, and its ETag changes with them.
 	u.RawQuery = "expand=sha"
 	resp, err := h.Get(ctx, u, header)
 	if err != nil {
@@ -108,7 +108,7 @@ func (h *host) head(ctx context.Context, revision string, header http.Header, to
 	return t, nil
 }
 
-// parseTip takes the commit from the hub's answer about a revision.
+// parseTip reads the commit from the hub's response about a revision.
 func parseTip(b []byte) (string, error) {
 	if len(b) > maxListing {
 		return "", fmt.Errorf("the hub's answer exceeds %d bytes: %w", maxListing, fault.ErrCorrupt)
@@ -125,8 +125,8 @@ func parseTip(b []byte) (string, error) {
 	return answer.SHA, nil
 }
 
-// Transient reports whether an error of the network, or of a hub that is overloaded, is behind err, so that the same
-// may go well later. The duration is what the hub asks to wait; 0 if it does not.
+// Transient reports whether err was caused by the network or an overloaded hub, so that the same request may succeed later. The
+// duration is how long the hub asks to wait; 0 if it does not.
 func Transient(err error) (after time.Duration, ok bool) {
 	var (
 		again *transfer.Retryable

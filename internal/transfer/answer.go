@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ReadAll reads the body of an answer, which has at most limit bytes, and closes it. What breaks off is [Retryable]. An
-// answer that may be long calls touch, which may be nil, as it comes.
+// ReadAll reads the body of a response, which has at most limit bytes, and closes it. A truncated body is [Retryable]. For long
+// responses, touch is called as data arrives; it may be nil.
 func ReadAll(resp *http.Response, limit int64, touch func(int)) ([]byte, error) {
 	defer resp.Body.Close()
 	r := io.Reader(resp.Body)
@@ -29,7 +29,7 @@ func ReadAll(resp *http.Response, limit int64, touch func(int)) ([]byte, error) 
 	return b, nil
 }
 
-// StatusOf makes an error of an answer that is no success: [Retryable] where another try may go well.
+// StatusOf turns an unsuccessful response into an error: [Retryable] if another try may succeed.
 func StatusOf(resp *http.Response) error {
 	err := &StatusError{Status: resp.StatusCode, Who: resp.Request.URL.Host}
 	if Transient(resp.StatusCode) {
@@ -38,14 +38,13 @@ func StatusOf(resp *http.Response) error {
 	return err
 }
 
-// Transient reports whether a status may be another one at the next try.
+// Transient reports whether the next try may get another status.
 func Transient(status int) bool {
 	return status == 408 || status == 425 || status == 429 || status >= 500 && status != 501
 }
 
-// RetryAfter is how long the header of an answer asks to wait, 0 if it says nothing: by Retry-After, seconds or a date, or
-// else by RateLimit, whose limits that have nothing left name the seconds until they are reset. The hub of Hugging Face
-// sends the latter.
+// RetryAfter is how long the header of a response asks to wait, 0 if it does not: by Retry-After, seconds or a date, or else by
+// RateLimit, where each exhausted limit names the seconds until it is reset. The Hugging Face hub sends the latter.
 // Source: https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-09.html, sections 4 and 6.3.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	s := h.Get("Retry-After")
@@ -74,13 +73,13 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return wait
 }
 
-// seconds reads a number of them.
+// seconds parses a number of seconds.
 func seconds(s string) (time.Duration, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return time.Duration(n) * time.Second, err == nil
 }
 
-// Redact takes addresses out of an error but for their hosts: those of storage are signed and work for anyone.
+// Redact reduces addresses in an error to their hosts: storage addresses are signed and work for anyone.
 func Redact(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		host := "the server"

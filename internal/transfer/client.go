@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	maxHops     = 8         // redirects that are followed; hubs need two
-	maxHeader   = 256 << 10 // bytes of the header of an answer
-	idlePerHost = 32        // connections that are kept for the next request: several files at once, each by several
+	maxHops     = 8         // redirects followed; hubs need two
+	maxHeader   = 256 << 10 // bytes of a response header
+	idlePerHost = 32        // idle connections kept: several files at once, each over several connections
 )
 
-// shared sends the requests of all clients that bring no own one. It speaks HTTP/1 only: HTTP/2 would send the parts of a
-// file one after the other through one connection, which is what asking for parts is to avoid.
+// shared sends the requests of all clients without an HTTP client of their own. It uses only HTTP/1: HTTP/2 would send the parts
+// of a file one after the other over one connection, which requesting parts is meant to avoid.
 var shared = &http.Client{Transport: newTransport()}
 
 func newTransport() *http.Transport {
@@ -40,15 +40,15 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost:    idlePerHost,
 		MaxResponseHeaderBytes: maxHeader,
 		DisableCompression:     true,
-		WriteBufferSize:        64 << 10, // reads of this size and more go past the buffer, writes do not
+		WriteBufferSize:        64 << 10, // reads of this size and more bypass the buffer, writes do not
 		Protocols:              new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(true)
 	return t
 }
 
-// proxyFrom reads what http.ProxyFromEnvironment does, and ALL_PROXY, which is for the schemes that have no proxy of
-// their own, as curl and the clients in Python have it.
+// proxyFrom reads the variables of http.ProxyFromEnvironment and ALL_PROXY, which applies to the schemes without a proxy of
+// their own, as in curl and the Python clients.
 func proxyFrom(getenv func(string) string) func(*http.Request) (*url.URL, error) {
 	get := func(name string) string { return cmp.Or(getenv(name), getenv(strings.ToLower(name))) }
 	all := get("ALL_PROXY")
@@ -60,39 +60,40 @@ func proxyFrom(getenv func(string) string) func(*http.Request) (*url.URL, error)
 
 // Client sends requests to one service. It must not be copied.
 type Client struct {
-	// Home is the service: what Authorize sets goes to its scheme, host and port only.
+	// Home is the service: the headers set by Authorize go only to its scheme, host and port.
 	Home *url.URL
-	// HTTP sends the requests; nil is a client that all share. Redirects and retries are done here, its
-	// CheckRedirect is not used. It should have no Timeout: that would end long transfers.
+	// HTTP sends the requests; nil is a shared client. This package follows redirects and retries itself, so CheckRedirect is not
+	// used. HTTP should have no Timeout, which would end long transfers.
 	HTTP *http.Client
 	// UserAgent names the program.
 	UserAgent string
-	// Authorize adds the credentials; may be nil.
+	// Authorize adds the credentials to a request; may be nil.
 	Authorize func(r *http.Request)
-	// Secrets are those of the requests; nil is a set of the client's own. No response, and no error, shows any.
+	// Secrets are the secrets of the requests; nil is a set of the client's own. No response or error shows any of them.
 	Secrets *Secrets
-	// HandsOut reports whether the response to a request may hold credentials that are needed, see [Secrets.Transport]; may be nil.
+	// HandsOut reports whether the response to a request may hold credentials that the caller needs, see [Secrets.Transport]; may
+	// be nil.
 	HandsOut func(r *http.Request) bool
-	// Judge makes an error of an answer that is no success; nil is [StatusOf].
+	// Judge turns an unsuccessful response into an error; nil is [StatusOf].
 	Judge func(resp *http.Response) error
 
 	mu    sync.Mutex
-	until map[string]time.Time // by host: no request before
+	until map[string]time.Time // by host: no request before this time
 
-	answered atomic.Bool // some request has had an answer, so there is a network
+	answered atomic.Bool // some request was answered, so there is a network
 	own      Secrets
 }
 
 func (c *Client) secrets() *Secrets { return cmp.Or(c.Secrets, &c.own) }
 
-// Mask is a copy of a response without the secrets of the client's requests.
+// Mask returns a copy of a response without the secrets of the client's requests.
 func (c *Client) Mask(b []byte) []byte { return c.secrets().Mask(b) }
 
-// Hide takes the secrets of the client's requests out of an error.
+// Hide removes the secrets of the client's requests from an error.
 func (c *Client) Hide(err error) error { return c.secrets().HideError(err) }
 
-// Body gives the bytes of a request from the first on, and how many they are; -1 if that is not known. It is called again
-// when the request is sent again. A reader that is an io.Closer is closed.
+// Body returns the body of a request from its first byte, and its size; -1 if unknown. It is called again when the request is
+// sent again. A reader that is an io.Closer is closed.
 type Body func() (io.Reader, int64, error)
 
 // At reports whether u is on the service's own server.
@@ -106,16 +107,16 @@ func sameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// Get asks for u; see [Client.Do].
+// Get requests u; see [Client.Do].
 func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*http.Response, error) {
 	return c.Do(ctx, http.MethodGet, u, header, nil)
 }
 
-// Do sends a request with further headers and a body, nil for none, and follows redirects. The standard client would hand
-// credentials on to sub-domains, where other parties' storage may live; here those of the service go to its own scheme,
-// host and port only, and those in header to that of u only. The caller closes the body of the answer and judges the
-// status. An error is [Retryable] if the method is idempotent or the request did not leave, and the same request may go
-// well later.
+// Do sends a request with additional headers and a body, nil for none, and follows redirects. The standard client would forward
+// credentials to sub-domains, where other parties' storage may live; here the service's credentials go only to its own scheme,
+// host and port, and those in header only to that of u. The caller closes the body of the response and checks the status. An
+// error is [Retryable] if the same request may succeed later and repeating it is safe: the method is idempotent, or the request
+// was never sent.
 func (c *Client) Do(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Response, error) {
 	resp, err := c.do(ctx, method, u, header, body)
 	return resp, c.Hide(err)
@@ -180,7 +181,7 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.
 	return nil, fmt.Errorf("%s redirects more than %d times", c.Home.Host, maxHops)
 }
 
-// request makes one of the requests that a call of Do sends.
+// request makes one of the requests of a call of Do.
 func (c *Client) request(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -204,7 +205,7 @@ func (c *Client) request(ctx context.Context, method string, u *url.URL, header 
 		}
 		return io.NopCloser(r), n, nil
 	}
-	// The transport sends a request anew if the server has closed a connection that it had kept.
+	// The transport sends a request again if the server has closed an idle connection.
 	req.GetBody = func() (io.ReadCloser, error) {
 		r, _, err := open()
 		return r, err
@@ -213,7 +214,7 @@ func (c *Client) request(ctx context.Context, method string, u *url.URL, header 
 	return req, err
 }
 
-// checkHeader refuses what could end a header and begin another. It does not show the value: that may be a secret.
+// checkHeader rejects characters that could end a header and begin another. It does not show the value, which may be a secret.
 func checkHeader(h http.Header) error {
 	for name, values := range h {
 		for _, v := range values {
@@ -225,27 +226,27 @@ func checkHeader(h http.Header) error {
 	return nil
 }
 
-// transportError is about a request without an answer.
+// transportError classifies the error of a request without a response.
 func (c *Client) transportError(ctx context.Context, method string, err error) error {
 	name, certificate := (*net.DNSError)(nil), (*tls.CertificateVerificationError)(nil)
 	switch {
 	case ctx.Err() != nil && context.Cause(ctx) != errStalled && !errors.Is(context.Cause(ctx), errSlow):
 		return context.Cause(ctx)
 	case method != http.MethodPost && method != http.MethodPatch, noConnection(err):
-		// That a name does not exist, or is another one's, is an answer. After others it is more likely that the network changes.
+		// "No such host" and a wrong certificate are answers. After earlier successes a change of the network is more likely.
 		final := errors.As(err, &name) && name.IsNotFound || errors.As(err, &certificate)
 		return &Retryable{Err: Redact(err), final: final && !c.answered.Load()}
 	}
 	return Redact(err)
 }
 
-// noConnection reports whether err says that a server, or the proxy on the way to it, could not be connected to.
+// noConnection reports whether err means that the server, or the proxy on the way to it, could not be reached.
 func noConnection(err error) bool {
 	op, name := (*net.OpError)(nil), (*net.DNSError)(nil)
 	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") || errors.As(err, &name)
 }
 
-// hold keeps all requests to a host back if an answer asks for that.
+// hold delays all requests to a host if a response asks for that.
 func (c *Client) hold(host string, resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Program benchhub downloads one file over loopback by curl into sha256sum, by this repository's transfer package and by
-// huggingface_hub, in turns, and prints their speeds and the most memory each took.
+// Program benchhub downloads one file over loopback with curl piped into sha256sum, with this repository's transfer package and
+// with huggingface_hub, in turn, and prints the speed and the peak memory of each.
 //
 //	go run ./internal/transfer/benchhub -size 10000 -dir /tmp -python venv/bin/python -r 3
 //
-// A program that is not there is left out. huggingface_hub compares no digest; hf_xet works with Xet storage only and leaves
-// a plain server to huggingface_hub, so the two rows show that it is no loss. The file that is served takes its size in
-// -source, memory by default, and each download the same in -dir; both are removed.
+// Programs that are not installed are skipped. huggingface_hub compares no digest; hf_xet works only with Xet storage and leaves
+// a plain server to huggingface_hub, so the two rows show that it costs nothing. The served file takes its size in -source,
+// memory by default, and each download the same in -dir; both are removed.
 package main
 
 import (
@@ -38,11 +38,11 @@ const repo = "bench/hub"
 
 func main() {
 	size := flag.Int64("size", 4000, "size of the file, in megabytes")
-	dir := flag.String("dir", os.TempDir(), "directory for what is downloaded")
-	source := flag.String("source", "/dev/shm", "directory for the file that is served")
-	python := flag.String("python", "", "a Python with huggingface_hub")
+	dir := flag.String("dir", os.TempDir(), "directory for the downloads")
+	source := flag.String("source", "/dev/shm", "directory for the served file")
+	python := flag.String("python", "", "Python interpreter that has huggingface_hub")
 	rounds := flag.Int("r", 3, "rounds; each runs every program once")
-	connections := flag.Int("connections", 0, "connections of this repository's download; 0 is its default")
+	connections := flag.Int("connections", 0, "connections of this repository's download; 0 is the default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// serve offers the file as a hub does, from a process of its own, and prints its address.
+// serve serves the file as a hub does, in a process of its own, and prints its address.
 func serve(path string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,7 +77,7 @@ func serve(path string) error {
 	}))
 }
 
-// fetch is one download in a process of its own: address, path, size, digest.
+// fetch runs one download in a process of its own: address, path, size, digest.
 func fetch(ctx context.Context, args []string, connections int) error {
 	u, err := url.Parse(args[0])
 	if err != nil {
@@ -96,7 +96,7 @@ type contender struct {
 	name   string
 	cmd    func(dir string) *exec.Cmd
 	speeds []float64 // megabytes a second
-	work   []float64 // seconds of processors, the server's left out: what a busy machine does not change much
+	work   []float64 // processor seconds without the server's; a busy machine hardly changes them
 	memory int64     // bytes at most
 }
 
@@ -166,7 +166,7 @@ func contenders(ctx context.Context, file, addr, digest, python string, size int
 	return list
 }
 
-// measure runs the program once, into a directory that is empty before and gone afterwards.
+// measure runs the program once, in a directory that is empty before and removed afterwards.
 func (c *contender) measure(dir string, size int64) (err error) {
 	to, err := os.MkdirTemp(dir, "benchhub")
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *contender) measure(dir string, size int64) (err error) {
 	return nil
 }
 
-// write makes a file that nothing compresses and returns its digest.
+// write creates an incompressible file and returns its digest.
 func write(ctx context.Context, path string, size int64) (string, error) {
 	f, err := os.Create(path)
 	if err != nil {
