@@ -13,11 +13,11 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// connection fetches stretches until there are no more. The leader asks first: before the others begin it has shown that
-// the server answers, what it can, and where the content lies.
+// connection fetches stretches until none are left. The leader sends the first request: before the others begin, it has shown
+// that the server responds, whether it supports ranges, and where the content is stored.
 func (d *download) connection(ctx context.Context, leader bool) error {
 	if leader {
-		defer d.started() // there may be nothing to ask for
+		defer d.started() // there may be nothing to request
 	} else {
 		select {
 		case <-ctx.Done():
@@ -40,7 +40,7 @@ func (d *download) connection(ctx context.Context, leader bool) error {
 		if fair(got, s.end-s.off) && !errors.Is(err, errSlow) {
 			failures = 0
 		}
-		// A server may want fewer connections; the last one makes up its mind whether there is hope.
+		// A server may want fewer connections; the last one decides whether the download fails.
 		if again := (*Retryable)(nil); failures > 0 && errors.As(err, &again) && !again.held && d.rest() {
 			continue
 		}
@@ -50,7 +50,7 @@ func (d *download) connection(ctx context.Context, leader bool) error {
 	}
 }
 
-// fetch asks for a stretch and says how many bytes came that were missing.
+// fetch requests a stretch and returns how many missing bytes it delivered.
 func (d *download) fetch(ctx context.Context, s stretch, pace *pace) (got int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +77,7 @@ func (d *download) fetch(ctx context.Context, s stretch, pace *pace) (got int64,
 	r := &patient{Reader: body, timer: timer, stall: stall, pace: pace}
 	for at := s.off; at < s.end; {
 		c := chunk{buf: buffers.Get().(*[bufferSize]byte)}
-		end := min(s.end, at-at%d.piece+d.piece, at-at%bufferSize+bufferSize) // so that what follows a cut is aligned again
+		end := min(s.end, at-at%d.piece+d.piece, at-at%bufferSize+bufferSize) // so that reads after a cut are aligned again
 		n, rerr := io.ReadFull(r, c.buf[:end-at])
 		c.n = n
 		kept, werr := d.write(at, c)
@@ -89,7 +89,7 @@ func (d *download) fetch(ctx context.Context, s stretch, pace *pace) (got int64,
 		if rerr == io.EOF || rerr == io.ErrUnexpectedEOF {
 			if got > 0 && r.last == io.EOF {
 				if fair(at-s.off, s.end-s.off) {
-					return got, nil // less than was asked for, which is the server's right
+					return got, nil // fewer bytes than requested, which a server may send
 				}
 				return got, &Retryable{Err: fmt.Errorf("%d bytes of %d that were asked for: %w", at-s.off, s.end-s.off, errSlow)}
 			}
@@ -116,7 +116,8 @@ func (d *download) started() {
 	}
 }
 
-// write puts a chunk, which no piece's end divides, where it belongs, and takes it over. Bytes that were there are passed over.
+// write puts a chunk, which does not cross the end of a piece, in its place, and takes ownership of it. Bytes that the file
+// already has are skipped.
 func (d *download) write(at int64, c chunk) (kept int64, err error) {
 	i := int(at / d.piece)
 	if c.n == 0 {
@@ -127,7 +128,7 @@ func (d *download) write(at int64, c chunk) (kept int64, err error) {
 	d.mu.Lock()
 	have, sum := p.have, p.sum
 	d.mu.Unlock()
-	// Behind a gap nothing can be kept: a piece that was passed over has turned out to be damaged.
+	// After a gap nothing can be kept: a piece that was skipped has turned out to be damaged.
 	skip := d.start(i) + have - at
 	if skip >= int64(c.n) || skip < 0 {
 		buffers.Put(c.buf)
@@ -170,7 +171,7 @@ type patient struct {
 	timer *time.Timer
 	stall time.Duration
 	pace  *pace
-	last  error // io.ReadFull makes one error of an end and of a cut
+	last  error // io.ReadFull returns the same error for an end and for a cut
 }
 
 func (p *patient) Read(b []byte) (n int, err error) {

@@ -13,28 +13,27 @@ import (
 
 const (
 	bufferSize = 1 << 20 // bytes of one read and write; pieces are multiples of it
-	maxQueue   = 4       // buffers that wait for the digest; then the connection does
+	maxQueue   = 4       // buffers that wait for the digest before the connection has to
 )
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// chunk is a part of the file that is in memory.
+// chunk is a part of the file in memory.
 type chunk struct {
 	buf *[bufferSize]byte
 	n   int
 }
 
-// frontier is where the digest stands. What arrives right there comes in a queue; what has arrived further on is read
-// back from the file when its time comes.
+// frontier is the position of the digest. Data that arrives at the position comes through a queue; data that arrives further on
+// is read back from the file later.
 type frontier struct {
 	hash   hash.Hash
 	hashed int64 // bytes that the digest covers
-	handed int64 // bytes that it covers, works at, or has in the queue
+	handed int64 // bytes that it covers, is processing, or has in the queue
 	queue  []chunk
 }
 
-// hand gives the digest a part of the file that is on its way to the disk, or drops it if it is not its turn. The lock is
-// held.
+// hand gives the digest a part of the file that is being written to disk, or drops the part if it is not next. The lock is held.
 func (d *download) hand(off int64, c chunk) {
 	for off == d.handed && len(d.queue) == maxQueue && !d.stopped {
 		d.changed.Wait()
@@ -47,7 +46,7 @@ func (d *download) hand(off int64, c chunk) {
 	d.handed += int64(c.n)
 }
 
-// digest follows the pieces from the first to the last.
+// digest hashes the pieces from the first to the last.
 func (d *download) digest() error {
 	spare := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(spare)
@@ -75,7 +74,7 @@ func (d *download) digest() error {
 	return nil
 }
 
-// follow takes in a piece as it arrives.
+// follow hashes a piece while it arrives.
 func (d *download) follow(i int, spare []byte) error {
 	for {
 		d.mu.Lock()
@@ -98,7 +97,7 @@ func (d *download) follow(i int, spare []byte) error {
 		n := min(bufferSize, d.start(i)+d.pieces[i].have-d.hashed)
 		d.handed = d.hashed + n
 		d.mu.Unlock()
-		if err := d.readAt(spare[:n], d.hashed); err != nil { // d.hashed changes in this goroutine only
+		if err := d.readAt(spare[:n], d.hashed); err != nil { // only this goroutine changes d.hashed
 			return err
 		}
 		d.hash.Write(spare[:n])
@@ -113,7 +112,7 @@ func (d *download) advance(n int64) {
 	d.changed.Broadcast()
 }
 
-// recheck takes in a piece that an earlier run has finished. One that is damaged is fetched again.
+// recheck hashes a piece that an earlier run has finished. A damaged one is downloaded again.
 func (d *download) recheck(i int, spare []byte) error {
 	before, err := d.hash.(hash.Cloner).Clone()
 	if err != nil {
@@ -148,7 +147,7 @@ func (d *download) recheck(i int, spare []byte) error {
 	return nil
 }
 
-// compare is about the whole file.
+// compare compares the digest of the whole file.
 func (d *download) compare() error {
 	if sum := hex.EncodeToString(d.hash.Sum(nil)); sum != d.blob.Digest() {
 		return &wrongContent{fmt.Errorf("digest is %s, not %s: %w", sum, d.blob.Digest(), fault.ErrCorrupt)}

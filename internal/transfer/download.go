@@ -5,13 +5,12 @@ import (
 )
 
 const (
-	// window is how far connections run ahead of the digest, in bytes: what is read back should still be in the
-	// system's memory.
+	// window is how far connections run ahead of the digest, in bytes: data to be read back should still be in the page cache.
 	window = 512 << 20
-	// maxStretch bounds one request, in bytes: long enough that asking costs nothing, short enough that the
+	// maxStretch bounds one request, in bytes: long enough that the overhead of a request is negligible, short enough that the
 	// connections end together.
 	maxStretch = 64 << 20
-	// comeback is what the others have to bring before a connection that failed twice tries again, in bytes.
+	// comeback is how many bytes the others must receive before a connection that failed twice tries again.
 	comeback = 64 << 20
 )
 
@@ -21,15 +20,15 @@ type download struct {
 	open Range
 	o    Options
 
-	// sequential is for a server that gives everything or nothing: one connection, which passes over what is here.
+	// sequential is for a server without range requests: one connection, which skips the bytes that are already here.
 	sequential bool
-	first      chan struct{} // closed at the first good answer; until then one connection asks
+	first      chan struct{} // closed at the first good response; until then only one connection sends requests
 	n          int           // connections
 
-	mu      sync.Mutex // guards the pieces, and what follows
-	changed *sync.Cond // of anything here
+	mu      sync.Mutex // guards the pieces and the fields below
+	changed *sync.Cond // signals any change of them
 	stopped bool
-	free    int   // no piece before it is free
+	free    int   // all pieces before it are taken
 	here    int64 // bytes of all pieces
 	got     int64 // bytes that have arrived in this run
 	active  int   // connections that are not resting
@@ -38,7 +37,7 @@ type download struct {
 	report sync.Mutex // held during Options.Progress
 }
 
-// stretch is a run of bytes that one request asks for.
+// stretch is a run of bytes covered by one request.
 type stretch struct{ off, end int64 }
 
 func newDownload(p *partial, open Range, o Options) *download {
@@ -52,7 +51,7 @@ func newDownload(p *partial, open Range, o Options) *download {
 	return d
 }
 
-// progress tells the caller.
+// progress reports to the caller.
 func (d *download) progress() {
 	if d.o.Progress == nil {
 		return
@@ -65,11 +64,11 @@ func (d *download) progress() {
 	d.o.Progress(here)
 }
 
-// ended reports whether there is nothing more to do. The lock is held.
+// ended reports whether there is nothing left to do. The lock is held.
 func (d *download) ended() bool { return d.stopped || d.hashed == d.blob.Size }
 
-// take gives the first stretch that is missing and that nobody works at; false if there is nothing more to do. As
-// long as others are at work it waits: they may fail.
+// take returns the first missing stretch that no connection works on; false if nothing is left to do. While others are working
+// it waits, because they may fail.
 func (d *download) take() (stretch, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +98,7 @@ func (d *download) take() (stretch, bool) {
 	return stretch{}, false
 }
 
-// share is how many bytes one request should ask for: what is left is divided so that n connections end at about the same
+// share is how many bytes one request should cover: the remaining bytes are divided so that n connections end at about the same
 // time. The lock is held.
 func (d *download) share() int64 {
 	if d.n == 1 {
@@ -115,7 +114,7 @@ func (d *download) join() {
 	d.active++
 }
 
-// release gives back what a connection has taken and not finished.
+// release returns the unfinished part of a connection's stretch.
 func (d *download) release(s stretch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +125,7 @@ func (d *download) release(s stretch) {
 	d.changed.Broadcast()
 }
 
-// rest lets a connection that fails wait until the others have brought some more; false if there are none.
+// rest makes a failing connection wait until the others have received more; false if there are none.
 func (d *download) rest() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

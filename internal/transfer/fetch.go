@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// wrongContent is an error after which nothing that is here is worth anything.
+// wrongContent is an error that makes all data received so far worthless.
 type wrongContent struct{ error }
 
 func (w *wrongContent) Unwrap() error { return w.error }
 
-// Fetch completes the file at path, which an earlier Fetch of the same blob may have begun, and compares it with
-// the blob's digest; after nil it has the content and is on disk. The caller keeps other processes away from path
-// and gives the file its name afterwards. After an error the file and the journal beside it hold what a later Fetch
-// can continue, if there is anything. A file without a journal is taken for the first bytes of the blob. Content of
-// another size or digest is fault.ErrCorrupt, after a second try from the first byte on.
+// Fetch completes the file at path, which an earlier Fetch of the same blob may have begun, and compares it with the blob's
+// digest; after nil it has the content and is on disk. The caller keeps other processes away from path and renames the file
+// afterwards. After an error, the file and its journal hold any data that a later Fetch can continue. A file without a journal
+// counts as the first bytes of the blob. Content of another size or digest is fault.ErrCorrupt, after a second try from the
+// first byte.
 func Fetch(ctx context.Context, path string, b Blob, open Range, o Options) error {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -30,7 +30,7 @@ func Fetch(ctx context.Context, path string, b Blob, open Range, o Options) erro
 	return errors.Join(FetchIn(ctx, dir, filepath.Base(path), b, open, o), dir.Close())
 }
 
-// FetchIn is [Fetch] of a file below dir, to which others may write: no link is followed out of it, or in place of the file.
+// FetchIn is [Fetch] for a file in a directory that others may write to: it follows no link out of dir, or in place of the file.
 func FetchIn(ctx context.Context, dir *os.Root, name string, b Blob, open Range, o Options) error {
 	p, err := openPartial(dir, name, b)
 	if err != nil {
@@ -53,9 +53,9 @@ func FetchIn(ctx context.Context, dir *os.Root, name string, b Blob, open Range,
 	return errors.Join(p.explain(err), p.close())
 }
 
-// fill brings what is missing and compares the digest.
+// fill downloads the missing bytes and compares the digest.
 func (p *partial) fill(ctx context.Context, open Range, o Options) error {
-	n := max(1, min(cmp.Or(o.Connections, 4), len(p.pieces)/2)) // each is worth its while with two pieces
+	n := max(1, min(cmp.Or(o.Connections, 4), len(p.pieces)/2)) // a connection pays off from two pieces on
 	d := newDownload(p, open, o)
 	err := d.connect(ctx, n)
 	if errors.Is(err, ErrNoRanges) {
@@ -72,7 +72,7 @@ func (p *partial) fill(ctx context.Context, open Range, o Options) error {
 	return d.compare()
 }
 
-// connect works with n connections until everything is here and in the digest.
+// connect runs n connections until everything is downloaded and hashed.
 func (d *download) connect(ctx context.Context, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	context.AfterFunc(ctx, func() {
@@ -89,7 +89,7 @@ func (d *download) connect(ctx context.Context, n int) error {
 	return g.Wait()
 }
 
-// Cancellable is r until ctx ends.
+// Cancellable returns a reader of r that fails when ctx ends.
 func Cancellable(ctx context.Context, r io.Reader) io.Reader { return &cancellable{ctx, r} }
 
 type cancellable struct {

@@ -12,33 +12,33 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// A journal lies beside a file that arrives in several places at once and says which pieces of it are whole. All
-// numbers are little-endian.
+// A journal lies next to a file that arrives in several places at once and lists its complete pieces. All numbers are
+// little-endian.
 //
 //	offset  bytes
 //	     0     16  "llmexport part 1"
 //	    16      8  size of the blob
 //	    24      8  size of a piece; the last one may be shorter
 //	    32      8  bytes at the start that were here before the journal
-//	    40     64  digest of the blob in hex, zeros behind
+//	    40     64  digest of the blob in hex, padded with zeros
 //	   104      4  CRC-32C of the above
-//	   108         records, in the order in which the pieces became whole:
+//	   108         records, in the order in which the pieces were completed:
 //	     0      4    number of the piece
 //	     4      4    CRC-32C of the piece
-//	     8      4    CRC-32C of the two, begun with that of the head
+//	     8      4    CRC-32C of the two, continuing that of the head
 //
-// A record that is not right is passed over: the write that a power failure tore is not the last one for ever. Of
-// two records of one piece the later one counts.
+// An invalid record is skipped, because records may follow one torn by a power failure. Of two records of one piece the later
+// one counts.
 const (
 	journalMagic = "llmexport part 1"
 	headSize     = 108
 	recordSize   = 12
-	journalName  = ".journal" // behind the name of the file
+	journalName  = ".journal" // appended to the name of the file
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// journalHead says what a journal is about.
+// journalHead identifies the blob of a journal.
 type journalHead struct {
 	size, piece, prefix int64
 	digest              string
@@ -56,21 +56,21 @@ func (h journalHead) marshal() []byte {
 }
 
 func (h journalHead) pieces() int64 {
-	n := h.size / h.piece // rounding up by an addition would overflow
+	n := h.size / h.piece // rounding up by addition could overflow
 	if h.size%h.piece > 0 {
 		n++
 	}
 	return n
 }
 
-// sealRecord is a record behind the head with the checksum head.
+// sealRecord appends the checksum to a record after the head with the checksum head.
 func sealRecord(head uint32, piece int, sum uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(make([]byte, 0, recordSize), uint32(piece))
 	b = binary.LittleEndian.AppendUint32(b, sum)
 	return binary.LittleEndian.AppendUint32(b, crc32.Update(head, castagnoli, b))
 }
 
-// readJournal gives the prefix and tells each of the pieces of a journal about the blob of want.
+// readJournal returns the prefix and calls whole with each piece in a journal of the blob want.
 func readJournal(b []byte, want journalHead, whole func(piece int, sum uint32)) (prefix int64, err error) {
 	if len(b) < headSize {
 		return 0, fmt.Errorf("a journal of %d bytes: %w", len(b), fault.ErrCorrupt)
@@ -89,19 +89,19 @@ func readJournal(b []byte, want journalHead, whole func(piece int, sum uint32)) 
 	return want.prefix, nil
 }
 
-// journal is one that is open for more records.
+// journal is a journal that is open for more records.
 type journal struct {
 	file *os.File
 	head uint32
 }
 
-// openJournal opens the journal of a file in dir, and gives what is in it.
+// openJournal opens the journal of a file in dir and returns its content.
 func openJournal(dir *os.Root, name string, h journalHead) (*journal, []byte, error) {
 	f, err := disk.OpenIn(dir, name+journalName, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Several lives of one piece are rare; what is longer than that is none of ours and not kept in memory.
+	// A piece is rarely recorded more than once; a longer file is not one of ours and is not read into memory.
 	b, err := io.ReadAll(io.LimitReader(f, headSize+4*recordSize*(h.pieces()+256)))
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
@@ -109,7 +109,7 @@ func openJournal(dir *os.Root, name string, h journalHead) (*journal, []byte, er
 	return &journal{file: f}, b, nil
 }
 
-// resume goes on behind the journal b, which has been read.
+// resume continues after the journal b, which has been read.
 func (j *journal) resume(b []byte) error {
 	j.head = binary.LittleEndian.Uint32(b[headSize-4:])
 	end := int64(len(b) - (len(b)-headSize)%recordSize)
@@ -120,8 +120,8 @@ func (j *journal) resume(b []byte) error {
 	return err
 }
 
-// begin makes the journal one of nothing but a prefix. It is on disk before the file gets its first hole: without it
-// the file would pass for a prefix.
+// begin resets the journal to a prefix only. It is on disk before the file gets its first hole: without it the file would count
+// as a prefix.
 func (j *journal) begin(h journalHead) error {
 	b := h.marshal()
 	j.head = binary.LittleEndian.Uint32(b[headSize-4:])
@@ -137,7 +137,7 @@ func (j *journal) begin(h journalHead) error {
 	return j.file.Sync()
 }
 
-// add notes a whole piece.
+// add records a complete piece.
 func (j *journal) add(piece int, sum uint32) error {
 	_, err := j.file.Write(sealRecord(j.head, piece, sum))
 	return err

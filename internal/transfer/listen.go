@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// heardKey is the key of what Listen has heard, an *atomic.Int64 of nanoseconds, in the context of a try.
+// heardKey is the context key, within a try, of the wait that Listen has received: an *atomic.Int64 of nanoseconds.
 type heardKey struct{}
 
-// Listen is base that tells the [Retry] around a request how long its answer asks to wait. It is for libraries whose errors
-// do not say so.
+// Listen wraps base so that the surrounding [Retry] learns how long a response asks to wait. It is for libraries whose errors do
+// not contain it.
 func Listen(base http.RoundTripper) http.RoundTripper { return listener{base} }
 
 type listener struct{ base http.RoundTripper }
@@ -27,7 +27,7 @@ func (l listener) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// listening is a context for requests through Listen, and what the last of them was asked to wait.
+// listening returns a context for requests through Listen, and the wait that the last of them was asked for.
 func listening(ctx context.Context) (context.Context, func() time.Duration) {
 	heard := new(atomic.Int64)
 	return context.WithValue(ctx, heardKey{}, heard), func() time.Duration { return time.Duration(heard.Load()) }

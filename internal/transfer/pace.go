@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// DefaultMinSpeed is the least speed of a transfer in bytes a second.
+	// DefaultMinSpeed is the minimum speed of a transfer in bytes a second.
 	DefaultMinSpeed = 1000
-	// paceTime is the time over which the speed counts.
+	// paceTime is the time over which the speed is measured.
 	paceTime = time.Minute
-	// fairShare and fairBytes say what an answer has to bring at least, if it ends early: a part of what was asked for, or so many
-	// bytes.
+	// fairShare and fairBytes bound the length of a response that ends early: it must have this share of the requested bytes, or
+	// this many bytes.
 	fairShare = 16
 	fairBytes = 1000
 )
 
-// pace compares a speed with the least that is accepted. Only the time counts in which a server was waited for.
+// pace compares the speed with the minimum. Only time spent waiting for the server counts.
 type pace struct {
 	least int64 // bytes a second
 	got   int64 // bytes
@@ -26,7 +26,7 @@ type pace struct {
 
 func (o Options) pace() *pace { return &pace{least: cmp.Or(o.MinSpeed, DefaultMinSpeed)} }
 
-// add notes that n bytes took so long; the error says that the minute which they complete brought too few.
+// add records that receiving n bytes took so long; it returns an error if the minute that they complete was too slow.
 func (p *pace) add(n int64, took time.Duration) error {
 	p.got += n
 	p.took += took
@@ -41,6 +41,6 @@ func (p *pace) add(n int64, took time.Duration) error {
 	return fmt.Errorf("%d bytes in %.0f s, fewer than %d a second: %w", got, seconds, p.least, errSlow)
 }
 
-// fair reports whether n bytes are enough for an answer to a request for so many. A server may give fewer than it is asked for, and
-// one that always gives a byte would never be done.
+// fair reports whether n bytes are enough for a response to a request for asked bytes. A server may send fewer than requested,
+// but one that always sent a single byte would never finish.
 func fair(n, asked int64) bool { return n >= fairBytes || n > 0 && n*fairShare >= asked }

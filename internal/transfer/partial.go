@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// pieceSize is what a cut costs each connection at most, in bytes.
+	// pieceSize is the most that a cut costs each connection, in bytes.
 	pieceSize = 4 << 20
-	// maxPieces bounds the memory that a blob of any size takes: one of more than a tebibyte has larger pieces.
+	// maxPieces bounds the memory for a blob of any size: one of more than a tebibyte has larger pieces.
 	maxPieces = 1 << 18
 )
 
-// partial is a file that is not complete, and which of its pieces are there.
+// partial is an incomplete file with a list of its pieces.
 type partial struct {
 	dir     *os.Root
 	name    string
 	blob    Blob
 	piece   int64 // bytes of each but the last
 	file    *os.File
-	direct  *os.File    // the same file past the system's memory; nil where that does not work
+	direct  *os.File    // the same file, bypassing the page cache; nil where that is unsupported
 	refused atomic.Bool // direct access has failed once
 	journal *journal    // nil for a file of one piece, which grows from its start to its end
 	pieces  []piece
@@ -38,10 +38,10 @@ type piece struct {
 	have     int64  // bytes from its start on that are in the file
 	sum      uint32 // CRC-32C of them
 	taken    bool
-	doubtful bool // an earlier run finished it, and since then nobody has compared it with sum
+	doubtful bool // an earlier run finished it, and it has not been compared with sum since
 }
 
-// openPartial opens what an earlier run has left under a name in dir, or begins anew.
+// openPartial opens the file that an earlier run left under a name in dir, or creates it.
 func openPartial(dir *os.Root, name string, b Blob) (p *partial, err error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func openPartial(dir *os.Root, name string, b Blob) (p *partial, err error) {
 	return p, err
 }
 
-// openDirect opens the file once more, if it is still the one that has the name.
+// openDirect opens the file a second time, if it still has the name.
 func (p *partial) openDirect() {
 	f, err := disk.OpenDirect(p.dir, p.name)
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *partial) readAt(b []byte, off int64) error {
 	return err
 }
 
-// pieceSizeOf is how large the pieces of a file are, in bytes.
+// pieceSizeOf returns the size of the pieces of a file, in bytes.
 func pieceSizeOf(size int64) int64 {
 	n := int64(pieceSize)
 	for size/n >= maxPieces {
@@ -147,15 +147,15 @@ func (p *partial) head(prefix int64) journalHead {
 	return journalHead{size: p.blob.Size, piece: p.piece, prefix: prefix, digest: p.blob.Digest()}
 }
 
-// start is where a piece begins, in bytes.
+// start returns the offset of a piece, in bytes.
 func (p *partial) start(i int) int64 { return int64(i) * p.piece }
 
-// length is the size of a piece, in bytes.
+// length returns the size of a piece, in bytes.
 func (p *partial) length(i int) int64 { return min(p.piece, p.blob.Size-p.start(i)) }
 
 func (p *partial) whole(i int) bool { return p.pieces[i].have == p.length(i) }
 
-// adopt takes the first n bytes, of which nothing is known, for the blob's; whether they are the digest says.
+// adopt accepts the first n bytes, which nothing is known about, as the blob's; the digest decides whether they are.
 func (p *partial) adopt(n int64) error {
 	for i := 0; i < len(p.pieces) && p.start(i) < n; i++ {
 		if p.pieces[i].have > 0 {
@@ -163,7 +163,7 @@ func (p *partial) adopt(n int64) error {
 		}
 		have := min(p.length(i), n-p.start(i))
 		h := crc32.New(castagnoli)
-		if have < p.length(i) { // a connection will go on here
+		if have < p.length(i) { // a connection will continue here
 			if _, err := io.Copy(h, io.NewSectionReader(p.file, p.start(i), have)); err != nil {
 				return err
 			}
@@ -173,8 +173,7 @@ func (p *partial) adopt(n int64) error {
 	return nil
 }
 
-// restart forgets what is there. The file is empty before the journal says so: the other way round its holes would
-// pass for content.
+// restart discards the content. The file is emptied before the journal: in the other order its holes would count as content.
 func (p *partial) restart() error {
 	clear(p.pieces)
 	if err := p.file.Truncate(0); err != nil {
@@ -189,7 +188,7 @@ func (p *partial) restart() error {
 	return p.explain(disk.Reserve(p.file, p.blob.Size))
 }
 
-// have counts the bytes that are there.
+// have counts the bytes that the file has.
 func (p *partial) have() (n int64) {
 	for _, piece := range p.pieces {
 		n += piece.have
@@ -197,7 +196,7 @@ func (p *partial) have() (n int64) {
 	return n
 }
 
-// finish makes the complete file durable. From then on it stands for itself.
+// finish makes the complete file durable. From then on it needs no journal.
 func (p *partial) finish() error {
 	if err := p.file.Sync(); err != nil {
 		return p.explain(err)
@@ -205,7 +204,7 @@ func (p *partial) finish() error {
 	return errors.Join(p.close(), p.removeJournal())
 }
 
-// remove leaves nothing behind.
+// remove removes the file and the journal.
 func (p *partial) remove() error {
 	return errors.Join(p.close(), p.dir.Remove(p.name), p.removeJournal())
 }
@@ -233,7 +232,7 @@ func (p *partial) close() (err error) {
 	return err
 }
 
-// explain says what a full disk lacks.
+// explain adds to an error of a full disk how many bytes are missing.
 func (p *partial) explain(err error) error {
 	if disk.Full(err) {
 		return fmt.Errorf("%s needs %d bytes more: %w", filepath.Join(p.dir.Name(), p.name), p.blob.Size-p.have(), err)

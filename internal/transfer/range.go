@@ -15,24 +15,24 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// Range opens parts of the resource at u, which has size bytes. Where the service sends the first request on to storage, the
-// next ones go there at once, until storage refuses them: then the service is asked for a new address.
+// Range opens ranges of the resource at u, which has size bytes. If the service redirects the first request to storage, later
+// requests go there directly until storage rejects them: then the service is asked for a new address.
 func (c *Client) Range(u *url.URL, size int64) Range {
 	return (&resource{client: c, home: u, size: size}).open
 }
 
-// resource is what a server has at an address.
+// resource is the content at an address of a server.
 type resource struct {
 	client *Client
 	home   *url.URL
 	size   int64
 
 	mu      sync.Mutex
-	storage *url.URL           // where it lies; nil if that is not known. It works for anyone and is shown to no one.
+	storage *url.URL           // its storage address, nil if unknown. It works for anyone and is never shown.
 	version map[string]version // by host
 }
 
-// version is what answers say of the content; either may be empty.
+// version identifies the content by response headers; either may be empty.
 type version struct{ etag, modified string }
 
 func (r *resource) open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
@@ -54,7 +54,7 @@ func (r *resource) open(ctx context.Context, off, n int64) (io.ReadCloser, error
 	return resp.Body, nil
 }
 
-// get asks storage, or the service if storage is not known or does not answer as it should.
+// get requests from storage, or from the service if storage is unknown or fails.
 func (r *resource) get(ctx context.Context, header http.Header) (*http.Response, error) {
 	r.mu.Lock()
 	at := r.storage
@@ -86,7 +86,7 @@ func (r *resource) get(ctx context.Context, header http.Header) (*http.Response,
 	return resp, err
 }
 
-// compare refuses an answer about other content than that of an earlier answer of the same server.
+// compare rejects a response whose content differs from that of an earlier response of the same server.
 func (r *resource) compare(resp *http.Response) error {
 	host := resp.Request.URL.Host
 	r.mu.Lock()
@@ -103,7 +103,7 @@ func (r *resource) compare(resp *http.Response) error {
 	return nil
 }
 
-// accept checks that an answer is the range that was asked for, or the beginning of it.
+// accept checks that a response is the requested range, or the beginning of it.
 func (c *Client) accept(resp *http.Response, off, n, size int64) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -141,8 +141,8 @@ func sizeError(got, size int64) error {
 
 var errContentRange = errors.New("no range of bytes")
 
-// ContentRange reads the header of that name: the first and the last byte, and the size of the whole, -1 if the server
-// does not know it. RFC 9110, section 14.4.
+// ContentRange parses the header of that name: the first and the last byte, and the size of the whole, -1 if the server does not
+// know it. RFC 9110, section 14.4.
 func ContentRange(s string) (first, last, total int64, err error) {
 	span, size, ok := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
 	a, b, dash := strings.Cut(span, "-")

@@ -14,9 +14,9 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// ReadPart continues b, which holds what is at off of a blob of that size, until it has n bytes. Answers may be shorter than what
-// was asked for; a server that knows no ranges sends the beginning, too. After an error, which is [Retryable] where another try may
-// go well, the result holds what has arrived.
+// ReadPart extends b, which holds the bytes from off on of a blob of the given size, to n bytes. Responses may be shorter than
+// requested; a server without ranges also sends the beginning. After an error, which is [Retryable] if another try may succeed,
+// the result holds the bytes received so far.
 func ReadPart(ctx context.Context, open Range, b []byte, off, n, size int64, touch func(int)) ([]byte, error) {
 	for int64(len(b)) < n {
 		at := off + int64(len(b))
@@ -45,7 +45,7 @@ func ReadPart(ctx context.Context, open Range, b []byte, off, n, size int64, tou
 	return b, nil
 }
 
-// readOn passes over skip bytes of r and adds at most n to b.
+// readOn skips skip bytes of r and appends at most n to b.
 func readOn(r io.Reader, b []byte, skip, n int64) ([]byte, error) {
 	if _, err := io.CopyN(io.Discard, r, skip); err != nil {
 		if err == io.EOF {
@@ -53,7 +53,7 @@ func readOn(r io.Reader, b []byte, skip, n int64) ([]byte, error) {
 		}
 		return b, &Retryable{Err: Redact(err)}
 	}
-	more, err := io.ReadAll(io.LimitReader(r, n)) // which takes memory for what has come, not for what was promised
+	more, err := io.ReadAll(io.LimitReader(r, n)) // which allocates for the bytes received, not for the number announced
 	b = append(b, more...)
 	if err != nil && int64(len(more)) < n {
 		return b, &Retryable{Err: Redact(err)}
@@ -61,7 +61,8 @@ func readOn(r io.Reader, b []byte, skip, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// ReadBlob is [Fetch] of a small blob into memory: what broke off is continued, and what has another digest is read once more.
+// ReadBlob is [Fetch] of a small blob into memory: a truncated read is continued, and content with another digest is read once
+// more.
 func ReadBlob(ctx context.Context, what string, blob Blob, open Range, o Options) ([]byte, error) {
 	if err := blob.check(); err != nil {
 		return nil, err
@@ -91,8 +92,8 @@ func ReadBlob(ctx context.Context, what string, blob Blob, open Range, o Options
 	}
 }
 
-// ReadFile reads the file of at most limit bytes that is at u. What broke off is continued where the server says how long the file
-// is.
+// ReadFile reads the file of at most limit bytes at u. A truncated read is continued if the server reports the length of the
+// file.
 func (c *Client) ReadFile(ctx context.Context, what string, u *url.URL, limit int64, o Options) ([]byte, error) {
 	var (
 		b    []byte

@@ -16,40 +16,40 @@ import (
 
 const (
 	maxTries  = 5                // in a row without a new byte
-	maxPause  = 30 * time.Second // of our own choice
-	maxAsked  = 5 * time.Minute  // on the server's request; a longer one is an error that says so
+	maxPause  = 30 * time.Second // without a request by the server
+	maxAsked  = 5 * time.Minute  // at the server's request; a longer one is an error
 	firstWait = time.Second
 )
 
-// Retryable is an error after which another try may go well.
+// Retryable is an error after which another try may succeed.
 type Retryable struct {
 	Err   error
-	After time.Duration // what the server asks to wait; 0 if it does not
+	After time.Duration // the wait that the server asks for; 0 if none
 
-	held  bool // the request was not sent: the server had asked another one to wait
-	final bool // the same request has the same end for some time; another server may do better
+	held  bool // the request was not sent: the server had asked an earlier one to wait
+	final bool // the same request will keep failing for some time; another server may succeed
 }
 
 func (r *Retryable) Error() string { return r.Err.Error() }
 func (r *Retryable) Unwrap() error { return r.Err }
 
-// Errors of connections that bring too little.
+// Errors of connections that are too slow.
 var (
 	errStalled = errors.New("the connection has stalled")
 	errSlow    = errors.New("the server is too slow")
 )
 
-// Broken reports whether err says that a connection was cut, or gave nothing for too long, so that it is not known what the
-// server has done. What may be asked twice may be asked again.
+// Broken reports whether err means that a connection was cut or stalled, so that it is unknown what the server has done. A
+// request that is safe to repeat may be sent again.
 func Broken(err error) bool {
 	op, timeout := (*net.OpError)(nil), net.Error(nil)
 	return errors.As(err, &op) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, errStalled) || errors.Is(err, errSlow) || errors.Is(err, context.Canceled)
 }
 
-// Retry calls try, which reports whether it made progress, until it gives no [Retryable] error, or maxTries in a row have failed
-// without progress. The context of each call ends when touch has not been called for Options.Stall, or for fewer bytes than
-// Options.MinSpeed wants; try reads through [Watch], which calls it.
+// Retry calls try, which reports whether it made progress, until it returns no [Retryable] error, or until maxTries in a row
+// have failed without progress. The context of each call ends when touch has not been called for Options.Stall, or reports fewer
+// bytes than Options.MinSpeed requires; try reads through [Watch], which calls touch.
 func Retry(ctx context.Context, what string, o Options, try func(ctx context.Context, touch func(int)) (bool, error)) error {
 	for failures := 0; ; {
 		progress, err := o.once(ctx, try)
@@ -62,8 +62,8 @@ func Retry(ctx context.Context, what string, o Options, try func(ctx context.Con
 	}
 }
 
-// wait pauses after the try that ended with err if another one makes sense, and counts the failure. The error it gives ends
-// the tries; without one, no failures say that the try went well.
+// wait counts the failure of a try that ended with err, and pauses if another try makes sense. If it returns an error, the tries
+// are over; a nil error with no failures means that the try succeeded.
 func (o Options) wait(ctx context.Context, what string, failures *int, err error) error {
 	again := (*Retryable)(nil)
 	if !errors.As(err, &again) {
@@ -87,7 +87,7 @@ func (o Options) wait(ctx context.Context, what string, failures *int, err error
 		return fmt.Errorf("the server asks to wait %v: %w", again.After, err)
 	}
 	pause := min(maxPause, cmp.Or(o.Pause, firstWait)<<(*failures-1))
-	spread := rand.N(pause/2 + 1) // many programs cut off at once should not come back at once
+	spread := rand.N(pause/2 + 1) // programs cut off together should not all return together
 	pause = max(pause/2, again.After) + spread
 	zerolog.Ctx(ctx).Warn().Err(err).Str("what", what).Dur("wait", pause).Msg("trying again")
 	select {
@@ -106,7 +106,7 @@ func (o Options) once(parent context.Context, try func(context.Context, func(int
 	defer timer.Stop()
 	var (
 		mu   sync.Mutex
-		last time.Time // of the bytes before: to begin may take its time
+		last time.Time // of the previous bytes: the start may take long
 		pace = o.pace()
 	)
 	told, asked := listening(ctx)
@@ -130,13 +130,13 @@ func (o Options) once(parent context.Context, try func(context.Context, func(int
 	case errors.Is(context.Cause(ctx), errSlow):
 		progress, err = false, &Retryable{Err: context.Cause(ctx)}
 	case again.After == 0 && after > 0:
-		// Others may have the same error, so it is not changed.
+		// Others may hold the same error, so it is not modified.
 		err = &Retryable{Err: err, After: after, held: again.held, final: again.final}
 	}
 	return progress, err
 }
 
-// Watch is r that calls touch with the number of bytes whenever some arrive.
+// Watch returns a reader of r that calls touch with the number of bytes whenever some arrive.
 func Watch(r io.Reader, touch func(int)) io.Reader { return &watched{r, touch} }
 
 type watched struct {

@@ -6,18 +6,18 @@ import (
 	"unicode"
 )
 
-// maxSaid is how much of what a server says is shown, in bytes.
+// maxSaid is how much of a server's message is shown, in bytes.
 const maxSaid = 300
 
 var (
-	// address finds addresses in a text.
+	// address matches addresses in a text.
 	address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
-	// query finds those of addresses without a host.
+	// query matches the queries of addresses without a host.
 	query = regexp.MustCompile(`\?[^\s"'<>]*=[^\s"'<>]*`)
 )
 
-// Said is what a server says, for a message: short, on one line, without what cannot be printed, and of addresses the host
-// only, since those of storage are signed and work for anyone.
+// Said makes a server's message fit to show: short, on one line, printable, and with addresses reduced to their hosts, because
+// storage addresses are signed and work for anyone.
 func Said(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -35,10 +35,10 @@ func Said(s string) string {
 	return strings.ToValidUTF8(s[:maxSaid], "") + "..."
 }
 
-// hideAddresses leaves of each address the scheme, the host and the port, and of one without a host all but the query.
+// hideAddresses leaves the scheme, the host and the port of each address, and of one without a host everything but the query.
 func hideAddresses(s string) string {
 	s = address.ReplaceAllStringFunc(s, func(a string) string {
-		end := strings.TrimRight(a, ":,;.)") // the sentence's own
+		end := strings.TrimRight(a, ":,;.)") // punctuation of the sentence
 		scheme, rest, _ := strings.Cut(end, "://")
 		host := rest
 		if i := strings.IndexAny(rest, `/?#\`); i >= 0 {
@@ -53,7 +53,7 @@ func hideAddresses(s string) string {
 	return query.ReplaceAllString(s, "?...")
 }
 
-// redacted is an error that shows less than another one.
+// redacted is an error that shows less than the error it wraps.
 type redacted struct {
 	text string
 	err  error

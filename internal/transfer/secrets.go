@@ -21,24 +21,24 @@ import (
 const (
 	// minSecret is the shortest text that is hidden, in bytes.
 	minSecret = 4
-	// minPlain is the shortest text that is hidden in successful responses, in bytes: a short password may be a word that they
-	// need.
+	// minPlain is the shortest text that is hidden in successful responses, in bytes: a short password may be a word that the
+	// response needs.
 	minPlain = 12
-	// maxSecrets is the number of secrets that are remembered. Registries hand out a token for every scope.
+	// maxSecrets is the number of secrets that are remembered. Registries issue a token for every scope.
 	maxSecrets = 32
-	// maxScrubbed bounds the successful bodies that are searched, in bytes. What is longer is content: nobody shows it.
+	// maxScrubbed bounds the successful bodies that are searched, in bytes. Longer bodies are content, which is never shown.
 	maxScrubbed = 16 << 20
 )
 
-// Secrets are the credentials that requests carry. [Secrets.Transport] notes them as they leave and takes them out of the
+// Secrets are the credentials that requests carry. [Secrets.Transport] records them when they are sent and removes them from the
 // responses, so that no caller can show a token that a server repeats. The zero value is ready for use.
 type Secrets struct {
 	mu     sync.Mutex
-	known  []string // the newest last
+	known  []string // newest last
 	recent []string // those of single requests, such as signatures
 }
 
-// Add notes secrets, before a request carries them.
+// Add records secrets before a request carries them.
 func (s *Secrets) Add(secrets ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,14 +55,14 @@ func remember(list, texts []string) []string {
 	return slices.Clone(list[max(0, len(list)-maxSecrets):])
 }
 
-// matcher finds what is known, and more, in all their forms; least is the length of the shortest secret that counts.
+// matcher matches all forms of the known secrets and of more; least is the length of the shortest secret that counts.
 func (s *Secrets) matcher(least int, more ...string) *matcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return newMatcher(least, slices.Concat(s.known, more))
 }
 
-// everything finds all that is remembered.
+// everything matches all remembered secrets.
 func (s *Secrets) everything(least int) *matcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Secrets) everything(least int) *matcher {
 // Hide replaces the secrets in a text, plain or encoded, by dots.
 func (s *Secrets) Hide(text string) string { return s.everything(minSecret).hide(text) }
 
-// HideError is err without the secrets in its text.
+// HideError returns err without the secrets in its text.
 func (s *Secrets) HideError(err error) error {
 	if err == nil {
 		return nil
@@ -80,14 +80,14 @@ func (s *Secrets) HideError(err error) error {
 	return s.everything(minSecret).hideError(err)
 }
 
-// Mask is a copy of a response with as many asterisks in place of the secrets.
+// Mask returns a copy of a response with each byte of the secrets replaced by an asterisk.
 func (s *Secrets) Mask(b []byte) []byte {
 	b = slices.Clone(b)
 	s.matcher(minPlain).mask(b)
 	return b
 }
 
-// CheckHost refuses an address whose host holds a secret: messages name hosts.
+// CheckHost rejects an address whose host contains a secret, because messages name hosts.
 func (s *Secrets) CheckHost(u *url.URL) error {
 	if s.everything(minPlain).hide(u.Host) != u.Host {
 		return errors.New("an address that holds a secret of the request")
@@ -95,10 +95,10 @@ func (s *Secrets) CheckHost(u *url.URL) error {
 	return nil
 }
 
-// Transport sends requests by base, notes the credentials that they carry, and hides these in the errors, the status, the
-// headers and the bodies of the responses. Location stays as it is, since it has to be followed. handsOut, which may be nil,
-// reports whether the response to a request may hold credentials that the caller needs, as that of a token service does: the body
-// of a successful one then stays as it is.
+// Transport sends requests by base, records the credentials that they carry, and hides these in the errors, statuses, headers
+// and bodies of the responses. Location stays as it is, because it has to be followed. handsOut, which may be nil, reports
+// whether the response to a request may hold credentials that the caller needs, as that of a token service does: the body of a
+// successful one then stays as it is.
 func (s *Secrets) Transport(base http.RoundTripper, handsOut func(*http.Request) bool) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -150,11 +150,11 @@ func (t *secretive) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// sensitive finds the names of headers and of parameters in addresses whose values give access.
+// sensitive matches the names of headers and of query parameters whose values grant access.
 var sensitive = regexp.MustCompile(`(?i)auth|token|secret|passw|signature|^sig$|^_state$|credential|api-?key|` +
 	`key-?(pair-)?id|policy|session`)
 
-// carried gives the secrets of a request: those that later ones carry, too, and those that are good for this one only.
+// carried returns the secrets of a request: those that later ones carry too, and those that are valid only for this one.
 func carried(req *http.Request) (lasting, once []string) {
 	lasting = userSecrets(req.URL.User)
 	for name, values := range req.Header {
@@ -187,7 +187,7 @@ func carried(req *http.Request) (lasting, once []string) {
 	for name, values := range req.URL.Query() {
 		if sensitive.MatchString(name) {
 			for _, v := range values {
-				key, _, _ := strings.Cut(v, "/") // X-Amz-Credential has the date and the region, too
+				key, _, _ := strings.Cut(v, "/") // X-Amz-Credential also has the date and the region
 				once = append(once, v, key)
 			}
 		}
@@ -195,7 +195,7 @@ func carried(req *http.Request) (lasting, once []string) {
 	return lasting, once
 }
 
-// signedBy gives the key and the signature of a request to an S3 store.
+// signedBy returns the key and the signature of a request to an S3 store.
 func signedBy(authorization string) (key, signature string, ok bool) {
 	for part := range strings.SplitSeq(authorization, ",") {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(part), "="); name {
@@ -208,7 +208,7 @@ func signedBy(authorization string) (key, signature string, ok bool) {
 	return key, signature, key != "" && signature != ""
 }
 
-// userSecrets are those of the user in an address.
+// userSecrets returns the secrets in the user part of an address.
 func userSecrets(u *url.Userinfo) []string {
 	if u == nil {
 		return nil
@@ -218,14 +218,14 @@ func userSecrets(u *url.Userinfo) []string {
 	return []string{password, plain, base64.StdEncoding.EncodeToString([]byte(plain))}
 }
 
-// matcher finds texts in bytes in one pass, however many they are.
+// matcher finds any number of texts in bytes in one pass.
 type matcher struct {
 	pairs   []uint64             // a bit for every two bytes that some text begins with
 	texts   map[[2]byte][]string // by these, the longest first
 	longest int
 }
 
-// newMatcher finds the forms of secrets of at least so many bytes.
+// newMatcher returns a matcher of all forms of the secrets of at least least bytes.
 func newMatcher(least int, secrets []string) *matcher {
 	m := &matcher{texts: map[[2]byte][]string{}}
 	for _, s := range secrets {
@@ -252,8 +252,8 @@ func newMatcher(least int, secrets []string) *matcher {
 	return m
 }
 
-// formsOf gives a secret and what it becomes in addresses, in JSON, in HTML and XML, in base64 whatever stands before and after it,
-// and in hex. No form is shorter than four bytes.
+// formsOf returns a secret and its forms in addresses, in JSON, in HTML and XML, in base64 at any alignment, and in hex. No form
+// is shorter than four bytes.
 func formsOf(s string) []string {
 	forms := []string{s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s)}
 	quoted := strconv.Quote(s)
@@ -276,7 +276,7 @@ func formsOf(s string) []string {
 		text := make([]byte, before, before+len(s))
 		text = append(text, s...)
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			// The digits that also hold bits of a neighbour are left out.
+			// Digits that also hold bits of a neighbouring byte are left out.
 			f := enc.EncodeToString(text)
 			f = f[(before*8+5)/6:]
 			if len(text)%3 > 0 {
@@ -307,7 +307,7 @@ func (m *matcher) next(b []byte) (at, n int, ok bool) {
 	return 0, 0, false
 }
 
-// begun is where in b a text may begin whose rest has not arrived; len(b) if nowhere.
+// begun returns where in b a text may begin whose rest has not arrived; len(b) if nowhere.
 func (m *matcher) begun(b []byte) int {
 	for i := max(0, len(b)-m.longest+1); i+1 < len(b); i++ {
 		p := uint(b[i])<<8 | uint(b[i+1])
@@ -360,11 +360,11 @@ func (m *matcher) mask(b []byte) {
 type scrubbed struct {
 	io.Closer
 	body io.Reader
-	m    *matcher // what is replaced; nil for nothing
-	all  *matcher // what is taken out of errors
+	m    *matcher // matches the secrets to replace; nil for none
+	all  *matcher // matches the secrets to remove from errors
 
-	buf  []byte // what has arrived and is not given
-	safe int    // bytes of it that may be given
+	buf  []byte // bytes received and not yet returned
+	safe int    // bytes of it that may be returned
 	err  error
 }
 

@@ -6,18 +6,17 @@ import (
 	"io/fs"
 )
 
-// StatusError is an answer that is no success. It is fs.ErrPermission where access was refused and fs.ErrNotExist where
-// there is nothing.
+// StatusError is an unsuccessful response. It is fs.ErrPermission if access was denied and fs.ErrNotExist if nothing was found.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
-	// Who answers, for the message; empty is "the server".
+	// Who names the server, for the message; empty is "the server".
 	Who string
-	// Code is the server's own word, such as "GatedRepo", "DENIED" or "AccessDenied"; may be empty.
+	// Code is the server's error code, such as "GatedRepo", "DENIED" or "AccessDenied"; may be empty.
 	Code string
-	// Message is the server's own sentence, as [Said] gives it; may be empty.
+	// Message is the server's own message, passed through [Said]; may be empty.
 	Message string
-	// Hint says what the user can do; may be empty.
+	// Hint tells the user what to do; may be empty.
 	Hint string
 }
 

@@ -1,9 +1,9 @@
-// Package transfer moves files between this machine and servers: requests that keep credentials to
-// themselves, tries that are repeated while they help, and downloads that continue where an earlier one
-// ended and are compared with a digest before they count.
+// Package transfer moves files between this machine and servers. Requests send credentials only to their own service, failed
+// requests are retried while that helps, and downloads resume where an earlier one stopped and are compared with a digest before
+// they count.
 //
-// What travels is a [Blob]: content of a known size and digest. [Fetch] makes a file of it from a [Range],
-// which any protocol can offer; [Client] and [Client.Range] are that of HTTP.
+// The unit of transfer is a [Blob]: content of a known size and digest. [Fetch] turns it into a file by a [Range], which any
+// protocol can provide; [Client] and [Client.Range] provide that of HTTP.
 package transfer
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/llmexport/llmexport/internal/fault"
 )
 
-// ErrNoRanges is the error of a [Range] that cannot give parts of a blob, only all of it at once.
+// ErrNoRanges is the error of a [Range] that can return a blob only as a whole.
 var ErrNoRanges = fmt.Errorf("the server does not give parts of a file: %w", fault.ErrUnsupported)
 
-// Blob is content that is known before it is here. One of the digests is set when it is fetched.
+// Blob describes content before it is downloaded. One of the digests must be set.
 type Blob struct {
 	Size int64 // bytes
 	// SHA256 is the digest of the content, in lower-case hex.
 	SHA256 string
-	// GitSHA1 is git's name of the content, in lower-case hex: SHA-1 of a header and the content.
+	// GitSHA1 is git's hash of the content, in lower-case hex: SHA-1 of a header and the content.
 	GitSHA1 string
 }
 
-// Digest is the one that is set.
+// Digest returns the digest that is set.
 func (b Blob) Digest() string {
 	if b.SHA256 != "" {
 		return b.SHA256
@@ -39,7 +39,7 @@ func (b Blob) Digest() string {
 	return b.GitSHA1
 }
 
-// check refuses what no server should have listed.
+// check rejects a blob that no server should list.
 func (b Blob) check() error {
 	if b.Size < 0 {
 		return fmt.Errorf("a size of %d bytes: %w", b.Size, fault.ErrCorrupt)
@@ -50,7 +50,7 @@ func (b Blob) check() error {
 	return nil
 }
 
-// Hash begins the digest of the blob: SHA-256 if that is set, or else git's name.
+// Hash starts the digest of the blob: SHA-256 if that is set, or else git's.
 func (b Blob) Hash() hash.Hash {
 	if b.SHA256 != "" {
 		return digest.New()
@@ -60,25 +60,26 @@ func (b Blob) Hash() hash.Hash {
 	return h
 }
 
-// A Range opens n bytes of one blob from offset off on; the reader may give fewer, and more is an error of the
-// server. It is called by several goroutines, and its reader ends when ctx does. An error after which another try
-// may go well is [Retryable]; after [ErrNoRanges] it is asked for all bytes from 0 on.
+// A Range opens n bytes of one blob from offset off; the reader may return fewer, and more is an error of the server. It is
+// called by several goroutines, and its reader ends when ctx does. An error after which another try may succeed is [Retryable];
+// after [ErrNoRanges] it is called for all bytes from 0.
 type Range func(ctx context.Context, off, n int64) (io.ReadCloser, error)
 
-// Options say how patient a transfer is. The zero value of each field is useful.
+// Options control the patience of a transfer. The zero value of each field is useful.
 type Options struct {
-	// Connections is the number of ranges of a blob on their way at once; 0 is 4.
+	// Connections is the number of simultaneous range requests for a blob; 0 is 4.
 	Connections int
-	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
+	// Stall is how long a connection may deliver nothing before the request is sent again; 0 is one minute.
 	Stall time.Duration
-	// MinSpeed is the number of bytes a second that a connection has to bring over a minute before it is tried anew; 0 is 1000.
+	// MinSpeed is the least number of bytes a second that a connection must deliver over a minute before the request is sent again;
+	// 0 is 1000.
 	MinSpeed int64
-	// Pause is waited before the second try, and twice that before the third; 0 is one second.
+	// Pause is the wait before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
-	// Reach is the number of tries in a row after which a server that cannot be connected to, or says nothing, is given
-	// up: for a caller that can do without it. 0 is as many as for other errors.
+	// Reach is the number of tries in a row after which a server that cannot be connected to or does not respond is given up, for
+	// callers that can do without it. 0 is as many as for other errors.
 	Reach int
-	// Progress is told how many bytes of a blob are here, from its start to its end; fewer than before when some
-	// turn out to be wrong. Calls do not overlap.
+	// Progress is called with the number of bytes of a blob that have been downloaded, from its start to its end; the number drops
+	// if some turn out to be wrong. Calls do not overlap.
 	Progress func(done int64)
 }

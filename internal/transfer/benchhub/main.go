@@ -133,13 +133,15 @@ func compare(ctx context.Context, size int64, dir, source, python string, rounds
 			}
 		}
 	}
-	fmt.Printf("%d MB, median of %d rounds\n\n| download | MB/s | least to most | of curl and sha256sum | processor seconds | memory |\n| --- | ---: | ---: | ---: | ---: | ---: |\n", size/1_000_000, rounds)
+	fmt.Printf("%d MB, median of %d rounds\n\n| download | MB/s | least to most | of curl and sha256sum | processor seconds | memory |\n"+
+		"| --- | ---: | ---: | ---: | ---: | ---: |\n", size/1_000_000, rounds)
 	for _, c := range list {
 		slices.Sort(c.speeds)
 		slices.Sort(list[0].speeds)
 		slices.Sort(c.work)
 		median := c.speeds[rounds/2]
-		fmt.Printf("| %s | %.0f | %.0f to %.0f | %.2f | %.1f | %d MiB |\n", c.name, median, c.speeds[0], c.speeds[rounds-1], median/list[0].speeds[rounds/2], c.work[rounds/2], c.memory>>20)
+		fmt.Printf("| %s | %.0f | %.0f to %.0f | %.2f | %.1f | %d MiB |\n",
+			c.name, median, c.speeds[0], c.speeds[rounds-1], median/list[0].speeds[rounds/2], c.work[rounds/2], c.memory>>20)
 	}
 	return nil
 }
@@ -150,7 +152,8 @@ func contenders(ctx context.Context, file, addr, digest, python string, size int
 			return exec.CommandContext(ctx, "sh", "-c", `curl -sS --fail "$0" | sha256sum | grep -q "$1"`, file, digest)
 		}},
 		{name: "llmexport", cmd: func(dir string) *exec.Cmd {
-			return exec.CommandContext(ctx, os.Args[0], "-connections", strconv.Itoa(connections), "fetch", file, filepath.Join(dir, "file"), strconv.FormatInt(size, 10), digest)
+			return exec.CommandContext(ctx, os.Args[0], "-connections", strconv.Itoa(connections),
+				"fetch", file, filepath.Join(dir, "file"), strconv.FormatInt(size, 10), digest)
 		}},
 	}
 	if python == "" {
@@ -159,7 +162,8 @@ func contenders(ctx context.Context, file, addr, digest, python string, size int
 	for _, xet := range []string{"0", "1"} {
 		list = append(list, &contender{name: "huggingface_hub, HF_HUB_DISABLE_XET=" + xet, cmd: func(dir string) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, python, "-c", "import huggingface_hub as h; h.hf_hub_download('"+repo+"', 'model.safetensors')")
-			cmd.Env = append(os.Environ(), "HF_ENDPOINT=http://"+addr, "HF_HOME="+dir, "HF_HUB_DISABLE_XET="+xet, "HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_TOKEN=", "HF_HUB_DISABLE_TELEMETRY=1")
+			cmd.Env = append(os.Environ(), "HF_ENDPOINT=http://"+addr, "HF_HOME="+dir, "HF_HUB_DISABLE_XET="+xet,
+				"HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_TOKEN=", "HF_HUB_DISABLE_TELEMETRY=1")
 			return cmd
 		}})
 	}
