@@ -1,10 +1,10 @@
-// Package calibrate runs a float model over calibration text and chooses codes by its activations: it draws the model's
-// own text, folds scales, encodes layer by layer over the quantized prefix, and measures how much every op matters.
+// Package calibrate runs a float model over calibration text and chooses codes by its activations: it generates the model's own
+// text, folds scales, encodes layer by layer after the quantized layers, and measures how much every op matters.
 //
-// Call [Quantize] for finished codes, [Measure] for sensitivities, [Sample] for text. Everything is float32 in one
-// canonical order of summation: the same inputs give the same bytes on every machine and for any number of threads.
-// Activations that do not fit the memory limit lie in files. Finished matrices survive a kill: [Quantize] resumes
-// after the last encoded matrix and gives the same bytes.
+// Call [Quantize] for finished codes, [Measure] for sensitivities, [Sample] for text. Everything is float32 in one canonical
+// order of summation: the same inputs give the same bytes on every machine and for any number of threads. Activations that do
+// not fit the memory limit are stored in files. Finished matrices survive a kill: [Quantize] resumes after the last encoded
+// matrix and gives the same bytes.
 package calibrate
 
 import (
@@ -23,19 +23,19 @@ import (
 type Options struct {
 	Decoder *arch.Decoder
 	Source  tensor.Source
-	// Windows are the calibration text, all of the same length in tokens, each a context of its own.
+	// Windows are the calibration text, all of the same length in tokens, each an independent context.
 	Windows [][]int32
-	// Skip is the number of first tokens of a window that statistics leave out: their activations can be of another
-	// magnitude, and nobody reads them.
+	// Skip is the number of first tokens of a window that statistics leave out: their activations can have another magnitude, which
+	// later tokens do not need.
 	Skip    int
 	Threads int
 	// Memory bounds activations in bytes; the weights and statistics of one layer come on top.
 	Memory int64
-	// Dir takes what is finished, and files of activations.
+	// Dir receives finished matrices and files of activations.
 	Dir string
-	// Name tells what Dir is for: of what an earlier call has left there, what was finished under the same name is used.
+	// Name identifies the purpose of Dir: matrices that an earlier call finished under the same name are reused.
 	Name string
-	// Progress is told weights encoded of all; it may be nil.
+	// Progress is called with the number of encoded weights and of all weights; it may be nil.
 	Progress func(done, total int64)
 }
 
@@ -52,10 +52,10 @@ func (o *Options) check() error {
 }
 
 // Check rejects, with tensor.ErrUnsupported, a decoder that cannot be calibrated, and names the block: the embedding table is
-// encoded by the gradient at it, so every block has to have a backward pass.
+// encoded by the gradient at it, so every block needs a backward pass.
 func Check(d *arch.Decoder) error { return forward.CheckBackward(d) }
 
-// memoryShare is the part of the limit, as a divisor, that activations may take.
+// memoryShare is the divisor of the limit that bounds activations.
 const memoryShare = 6
 
 func (o *Options) walk(m *forward.Model) *walk {
@@ -65,17 +65,17 @@ func (o *Options) walk(m *forward.Model) *walk {
 	}
 }
 
-// Scheme is how matrices are to be encoded.
+// Scheme defines how matrices are encoded.
 type Scheme struct {
 	Chain *quant.Chain
-	// Specs of every matrix by the name of its tensor.
+	// Specs holds the spec of every matrix by the name of its tensor.
 	Specs map[string]quant.Spec
 	// Sequential calibrates every op on the outputs of the quantized ops before it, instead of those of the float model.
 	Sequential bool
 }
 
-// Quantize encodes all matrices of a model. What an earlier call left in o.Dir, see [Resumable], is used as far as its
-// checksums agree.
+// Quantize encodes all matrices of a model. It reuses files that an earlier call left in o.Dir, see [Resumable], as far as their
+// checksums match.
 func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	}
 	q := &quantization{Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads}, finished: f}
 	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
-	if !o.Decoder.Tied { // else the head is the table
+	if !o.Decoder.Tied { // otherwise the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
 	}
 	if err := q.run(ctx); err != nil {
@@ -203,7 +203,7 @@ func (q *quantization) rest(ctx context.Context) error {
 	return all(head.Linear)
 }
 
-// matrix returns the weights that the codes of a linear stand for, and chooses the codes if they are not finished.
+// matrix returns the weights that the codes of a linear layer stand for, and chooses the codes if they are not finished.
 func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.Stats) ([]float32, error) {
 	name := l.Weight.Tensor
 	defer func() {
@@ -220,7 +220,7 @@ func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.
 		return nil, fmt.Errorf("internal error: no spec for %s", name)
 	}
 	if spec.Bits == 16 {
-		st = nil // no choice depends on it, so that an input that only such matrices read is not watched
+		st = nil // no choice depends on it, so an input that only such matrices read needs no statistics
 	}
 	file, hat, err := q.coder.encode(matrixOf(l), spec, st)
 	if err != nil {

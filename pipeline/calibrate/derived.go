@@ -13,20 +13,20 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// derived gives the bytes of a changed tensor. It is safe for concurrent use.
+// derived computes the bytes of a changed tensor. It is safe for concurrent use.
 type derived struct {
 	name   string
 	change *change
 	from   io.ReaderAt
 	dtype  tensor.DType // of from
 	cols   int
-	size   int64 // of what is given, in bytes
+	size   int64 // of the result, in bytes
 }
 
-// derivedElements is how many elements are converted in one go.
+// derivedElements is how many elements are converted at a time.
 const derivedElements = 1 << 14
 
-// derivedBuffer is the room for that.
+// derivedBuffer is the memory for converting them.
 type derivedBuffer struct {
 	raw, out []byte
 	values   []float32
@@ -59,7 +59,7 @@ func (d *derived) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// convert fills b.out with count elements from the given one on.
+// convert fills b.out with count elements from the first one on.
 func (d *derived) convert(b *derivedBuffer, first int64, count int) error {
 	size := int(d.dtype.Size())
 	raw, values := b.raw[:count*size], b.values[:count]
@@ -100,7 +100,7 @@ func putFloats(b []byte, values []float32) []byte {
 	return b
 }
 
-// file reads a file that is open only while it is read: a model has more tensors than a process may have open files.
+// file reads a file that is open only during a read: a model has more tensors than a process may have open files.
 type file string
 
 // ReadAt implements io.ReaderAt.

@@ -30,8 +30,7 @@ type changedTensor struct {
 	File    string       `json:"file,omitempty"`
 }
 
-// Marshal describes the changes as JSON, the same ones always with the same bytes. Files are named without their
-// directory.
+// Marshal describes the changes as JSON; the same changes always give the same bytes. Files are named without their directory.
 func (o *Overlay) Marshal() ([]byte, error) {
 	d := description{Version: overlayVersion, Tensors: []changedTensor{}}
 	for _, name := range slices.Sorted(maps.Keys(o.changes)) {
@@ -51,8 +50,9 @@ func (o *Overlay) Marshal() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// OpenOverlay reads what Marshal wrote; files lie in dir. A description that does not fit the base, that holds numbers
-// that are not finite or that Marshal would write otherwise is tensor.ErrCorrupt, another version tensor.ErrUnsupported.
+// OpenOverlay reads the output of Marshal; files are in dir. It returns tensor.ErrCorrupt for a description that does not fit
+// the base, contains numbers that are not finite, or differs from what Marshal would write, and tensor.ErrUnsupported for
+// another version.
 func OpenOverlay(base tensor.Source, b []byte, dir string) (*Overlay, error) {
 	var d description
 	if err := json.Unmarshal(b, &d); err != nil {
@@ -72,14 +72,14 @@ func OpenOverlay(base tensor.Source, b []byte, dir string) (*Overlay, error) {
 			return nil, fmt.Errorf("overlay: %w", err)
 		}
 	}
-	// Whatever else the decoder let pass: keys that are unknown or there twice, spaces, another spelling.
+	// This rejects everything else that the decoder accepts: unknown or duplicate keys, spaces, another spelling.
 	if again, err := o.Marshal(); err != nil || !bytes.Equal(again, b) {
 		return nil, fmt.Errorf("overlay: not as it is written: %w", tensor.ErrCorrupt)
 	}
 	return o, nil
 }
 
-// apply makes the changes that a description asks for.
+// apply makes the changes of a description.
 func (o *Overlay) apply(t changedTensor, dir string) error {
 	info, _, err := o.content(t.Name)
 	if err != nil {

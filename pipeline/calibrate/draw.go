@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// drawBlock is how many probabilities are summed at a time: a draw finds its block by the sums, and its token within.
+// drawBlock is how many probabilities are summed at a time: a draw finds its block by the sums, then its token within the block.
 const drawBlock = 256
 
 // next draws a token with the probabilities softmax(logits). Sums are float64. It takes one number from random.
@@ -20,7 +20,7 @@ func next(logits []float32, random *rand.PCG) (int32, error) {
 	return int32(pick(logits, float64(random.Uint64()>>11)*0x1p-53)), nil
 }
 
-// pick is the index where the sum of exp(row) passes the fraction u, at least 0 and below 1, of the whole.
+// pick returns the first index at which the running sum of exp(row) exceeds the fraction u of the total; 0 <= u < 1.
 func pick(row []float32, u float64) int {
 	top := float64(row[kernel.ArgMax(row)])
 	sums := make([]float64, (len(row)+drawBlock-1)/drawBlock)
@@ -29,7 +29,7 @@ func pick(row []float32, u float64) int {
 		sums[i] = kernel.SumExp(row[i*drawBlock:min((i+1)*drawBlock, len(row))], top, 1)
 		total += sums[i]
 	}
-	// Rounding may leave something after the last sum; the token that is drawn then has a probability above 0.
+	// Because of rounding, the last sum may fall short; the drawn token then still has a probability above 0.
 	rest, last := float64(u*total), 0
 	for i, sum := range sums {
 		if sum == 0 {

@@ -13,11 +13,11 @@ import (
 // encodeRows is how many rows are encoded at a time: enough for products with them to run at the speed of matrices.
 const encodeRows = 64
 
-// maxHalf is the largest number of 16 bits.
+// maxHalf is the largest finite fp16 number.
 const maxHalf = 65504
 
-// coder encodes matrices. Those that read the same vector and are stored alike share what prepares their encoder, as
-// long as they come one after another.
+// coder encodes matrices. Consecutive matrices that read the same vector and are stored alike share the preparation of their
+// encoder.
 type coder struct {
 	quantizer quant.Quantizer
 	threads   int
@@ -41,10 +41,10 @@ func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder,
 	return e, err
 }
 
-// release lets go of what prepared the last encoder, which is as large as a Hessian.
+// release frees the preparation of the last encoder, which is as large as a Hessian.
 func (c *coder) release() { c.last, c.stats = nil, nil }
 
-// encode returns codes and scales of w as they lie in a file, and the weights that they stand for.
+// encode returns codes and scales of w as they are stored in a file, and the weights that they stand for.
 func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []byte, hat []float32, err error) {
 	l, err := s.Layout(w.Rows, w.Cols)
 	if err != nil {
@@ -92,7 +92,7 @@ func storable(x []float32) error {
 	return nil
 }
 
-// decodeMatrix reads what coder.encode wrote.
+// decodeMatrix reads the output of coder.encode.
 func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) {
 	hat := make([]float32, rows*cols)
 	if s.Bits == 16 {
@@ -142,8 +142,7 @@ func distance(a, b []float32) float64 {
 	return sum
 }
 
-// form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for
-// zeros.
+// form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for zeros.
 func form(a, b []float32, rows, cols int, h []float32, threads int) float64 {
 	parts := make([]float64, rows)
 	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows, func(lo, hi int) {

@@ -16,12 +16,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Op is a line of the table of errors: a matrix that has its codes.
+// Op is a line of the table of errors: an encoded matrix.
 type Op struct {
 	Tensor string `json:"tensor"`
 	Spec   string `json:"spec"`
-	// WeightError is the relative squared error of the weights, OutputError that of the op's outputs over the calibration
-	// tokens, before scales were tuned; 0 where no statistics were taken, as for matrices in 16 bits.
+	// WeightError is the relative squared error of the weights, OutputError that of the op's outputs over the calibration tokens,
+	// before scales were tuned; 0 without statistics, as for matrices in 16 bits.
 	WeightError float64 `json:"weight_error"`
 	OutputError float64 `json:"output_error"`
 	// Dead is the number of input columns that were 0 for all tokens.
@@ -33,19 +33,19 @@ type Op struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Resumable are patterns of the names of files that a killed [Quantize] resumes from.
+// Resumable are patterns of the names of files from which a killed [Quantize] resumes.
 var Resumable = []string{"[0-9]*.codes", "rotated-*.f32", journalFile, overlayFile, foldingsFile}
 
-// Files of a directory. Those of scales that were tuned have a prefix.
+// Files of a directory. Those of tuned scales have a prefix.
 const (
 	journalFile = "ops.jsonl"
 	overlayFile = "overlay.json"
 	tunedPrefix = "tuned-"
 )
 
-// Finished is a directory of encoded matrices: one file each, with codes and scales as they lie in a package's weights,
-// and a journal with a line for each, written when its file is complete. Its lines and the other files are sealed with the
-// name of the directory, their own, and the number of the line.
+// Finished is a directory of encoded matrices: one file each, with codes and scales as they are stored in a package's weights,
+// and a journal with a line for each, written when its file is complete. Its lines and the other files are sealed with the name
+// of the directory, their own name, and the number of the line.
 type Finished struct {
 	// Ops in the order in which they were finished.
 	Ops []Op
@@ -57,8 +57,8 @@ type Finished struct {
 	journal *os.File
 }
 
-// OpenFinished reads what was finished in dir under a name, with tuned scales if there are any. Lines of another name, and
-// those whose file is missing or has other bytes, are dropped together with all later ones.
+// OpenFinished reads the matrices that were finished in dir under a name, with tuned scales if there are any. Lines of another
+// name, and those whose file is missing or has other bytes, are dropped together with all later ones.
 func OpenFinished(dir, name string) (*Finished, error) {
 	if _, err := os.Stat(filepath.Join(dir, tunedPrefix+overlayFile)); err == nil {
 		return openFinished(dir, name, tunedPrefix)
@@ -70,7 +70,7 @@ func newFinished(dir, name, prefix string) *Finished {
 	return &Finished{dir: dir, name: name, prefix: prefix, paths: map[string]string{}}
 }
 
-// about names what a file is sealed about.
+// about returns the name that a file is sealed with.
 func (f *Finished) about(file string) string { return f.name + "/" + file }
 
 // line seals a line of the journal.
@@ -120,7 +120,7 @@ func (f *Finished) append(op Op) {
 	f.paths[op.Tensor] = filepath.Join(f.dir, op.File)
 }
 
-// resume cuts the journal after its last valid line, so that more can be added.
+// resume cuts the journal after its last valid line, so that more lines can be appended.
 func (f *Finished) resume() error {
 	var b []byte
 	for i, op := range f.Ops {
@@ -168,7 +168,7 @@ func (f *Finished) close() error {
 // Has reports whether a tensor is finished.
 func (f *Finished) Has(tensor string) bool { return f.paths[tensor] != "" }
 
-// Encoded opens the codes and scales of a tensor, or returns nil: what plan.WriteOptions asks for.
+// Encoded opens the codes and scales of a tensor, or returns nil, as plan.WriteOptions requires.
 func (f *Finished) Encoded(tensor string) io.ReaderAt {
 	if path := f.paths[tensor]; path != "" {
 		return file(path)
@@ -176,14 +176,14 @@ func (f *Finished) Encoded(tensor string) io.ReaderAt {
 	return nil
 }
 
-// changes are what a file of an overlay holds.
+// changes is the content of an overlay's file.
 type changes struct {
 	Overlay json.RawMessage `json:"overlay"`
 	// Files are the SHA-256 of the files that the overlay reads, by name.
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// changes reads the file of the overlay; nil if there is none.
+// changes reads the file of the overlay; nil if it does not exist.
 func (f *Finished) changes() (*changes, error) {
 	name := f.prefix + overlayFile
 	b, err := os.ReadFile(filepath.Join(f.dir, name))
@@ -200,7 +200,7 @@ func (f *Finished) changes() (*changes, error) {
 	return c, nil
 }
 
-// Source is the checkpoint with the float tensors that the codes stand for: foldings and tuned norms applied.
+// Source returns the checkpoint with the float tensors that the codes stand for: foldings and tuned norms applied.
 func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
 	c, err := f.changes()
 	if c == nil {
@@ -209,7 +209,7 @@ func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
 	return OpenOverlay(base, c.Overlay, f.dir)
 }
 
-// rewritten reports whether an earlier run has stored the overlay, all files that it reads, and what foldings did.
+// rewritten reports whether an earlier run has stored the overlay, all files that it reads, and the foldings.
 func (f *Finished) rewritten(folded bool) bool {
 	c, err := f.changes()
 	if c == nil || err != nil {
@@ -224,7 +224,7 @@ func (f *Finished) rewritten(folded bool) bool {
 	return err == nil && (list != nil || !folded)
 }
 
-// Foldings tells what foldings did; nil without any.
+// Foldings returns the effects of the foldings; nil without any.
 func (f *Finished) Foldings() ([]Folding, error) {
 	b, err := os.ReadFile(filepath.Join(f.dir, foldingsFile))
 	if os.IsNotExist(err) {
@@ -240,7 +240,7 @@ func (f *Finished) Foldings() ([]Folding, error) {
 	return append([]Folding{}, list...), nil
 }
 
-// setFoldings stores what foldings did.
+// setFoldings stores the effects of the foldings.
 func (f *Finished) setFoldings(list []Folding) error {
 	b, err := sealed.Marshal(f.about(foldingsFile), list)
 	if err != nil {
@@ -272,7 +272,7 @@ func (f *Finished) setOverlay(o *Overlay) error {
 	return replaceFile(filepath.Join(f.dir, name), b)
 }
 
-// replaceFile writes a file that is there completely, as it was before, or not at all.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, b []byte) error {
 	if err := os.WriteFile(path+".tmp", b, 0o666); err != nil {
 		return err
@@ -280,7 +280,7 @@ func replaceFile(path string, b []byte) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// Digest names the content.
+// Digest identifies the content.
 func (f *Finished) Digest() string {
 	h := digest.New()
 	if c, err := f.changes(); c != nil && err == nil { // absent without changes
@@ -292,7 +292,7 @@ func (f *Finished) Digest() string {
 	return h.Hex()
 }
 
-// weights returns what the codes of a linear stand for.
+// weights returns the weights that the codes of a linear layer stand for.
 func (f *Finished) weights(l *forward.Linear, specs map[string]quant.Spec) ([]float32, error) {
 	name := l.Weight.Tensor
 	spec, ok := specs[name]

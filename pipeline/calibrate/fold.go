@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Folding is what one method did at one site, for reports.
+// Folding is the effect of one method at one site, for reports.
 type Folding struct {
 	Site   string `json:"site"`
 	Method string `json:"method"`
@@ -22,7 +22,7 @@ type Folding struct {
 	Most  float32 `json:"most"`
 }
 
-// Gain is the part of the loss that the folding removed, from 0 to 1.
+// Gain is the fraction of the loss that the folding removed, from 0 to 1.
 func (f Folding) Gain() float64 {
 	if f.Before == 0 {
 		return 0
@@ -30,10 +30,10 @@ func (f Folding) Gain() float64 {
 	return 1 - f.After/f.Before
 }
 
-// Fold runs the folders of a chain over all sites of a model and returns the model with their scales. spec gives the form
-// in which a tensor will be stored; sites without a consumer that has codes are left out. stats gives the statistics of a tensor's
-// input in the model as it comes from src; it is asked once for a site, with one of its consumers. A chain with a
-// rotation, which has no folders, is for [Rotate].
+// Fold runs the folders of a chain over all sites of a model and returns the model with their scales. spec returns the form in
+// which a tensor will be stored; sites without a consumer that has codes are skipped. stats returns the statistics of a tensor's
+// input in the model from src; it is called once for each site, with one of its consumers. A chain with a rotation has no
+// folders: use [Rotate].
 func Fold(ctx context.Context, d *arch.Decoder, src tensor.Source, chain *quant.Chain, spec func(tensor string) quant.Spec,
 	stats func(tensor string) (*quant.Stats, error), threads int) (*Overlay, []Folding, error) {
 	o := NewOverlay(src)

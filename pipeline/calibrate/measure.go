@@ -20,7 +20,7 @@ import (
 type Sensitivity struct {
 	Tensor     string
 	Rows, Cols int
-	// Lookup reports whether tokens are looked up in the matrix.
+	// Lookup reports whether the matrix is a lookup table for tokens.
 	Lookup  bool
 	Options []Option
 }
@@ -30,13 +30,13 @@ type Option struct {
 	Spec quant.Spec
 	// Error is the relative squared error of the op's outputs.
 	Error float64
-	// KL is the divergence in nats that the op adds when it is the only one stored so.
+	// KL is the divergence in nats that the op adds when it is the only one stored this way.
 	KL float64
 }
 
-// anchor is the spec whose divergence is measured for every op of the body; those of the other options follow from it
-// by the ratio of their errors. Three bits are far enough from the float model to stand out of rounding, and near
-// enough for the divergence to be quadratic in the error.
+// anchor is the spec whose divergence is measured for every op of the body; those of the other options follow from it by the
+// ratio of their errors. Three bits are far enough from the float model to exceed rounding noise, and near enough for the
+// divergence to be quadratic in the error.
 func anchor(scale tensor.DType, cols int) quant.Spec {
 	s := quant.Spec{Bits: 3, Block: 64, Scale: scale}
 	if cols%s.Block != 0 {
@@ -45,29 +45,29 @@ func anchor(scale tensor.DType, cols int) quant.Spec {
 	return s
 }
 
-// sampleStep: one of so many rows of a matrix gives the ratio of errors of its options.
+// sampleStep is the distance between the rows of a matrix that give the ratio of errors of its options.
 const sampleStep = 4
 
-// Quick is implemented by quantizers that have a cheaper form of about the same ratio of errors between specs.
+// Quick is implemented by quantizers that have a cheaper form with about the same ratio of errors between specs.
 type quick interface{ Quick() quant.Quantizer }
 
 // Measuring are the arguments of Measure.
 type Measuring struct {
 	Chain *quant.Chain
-	// Options lists the specs that a matrix may take; the first one is measured in any case.
+	// Options lists the specs that a matrix may take; the first one is always measured.
 	Options func(w arch.Weight, lookup bool) []quant.Spec
 	// Scale is the type of scales.
 	Scale tensor.DType
 	// Probe is the text on which divergences are measured, in windows of one length.
 	Probe [][]int32
-	// Sequential is that of the [Scheme] in which the model will be encoded.
+	// Sequential is that of the [Scheme] that will encode the model.
 	Sequential bool
 }
 
-// Measure finds the sensitivity of every matrix. For the body the divergence of the model with one op encoded at three
-// bits is measured on the probe, and scaled by tr(dW H dWᵀ) of the other options (HIGGS, arXiv 2411.17525: the loss is,
-// to first order, a weighted sum of relative squared errors of the layers). The options of tables are measured one by
-// one. Cost: for every op a forward pass of the probe over its own and all later layers.
+// Measure finds the sensitivity of every matrix. For the body, the divergence of the model with one op encoded at three bits is
+// measured on the probe, and scaled by tr(dW H dWᵀ) for the other options (HIGGS, arXiv 2411.17525: the loss is, to first order,
+// a weighted sum of relative squared errors of the layers). The options of tables are measured one by one. Cost: for every op, a
+// forward pass of the probe over its own and all later layers.
 func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	return x.list, x.scale(ctx)
 }
 
-// scale makes the divergences of the body add up to that of the whole model: single ops see float inputs, and their
-// divergences are not quite additive. One trial of the model with all ops at their anchors gives the factor.
+// scale makes the divergences of the body add up to that of the whole model: single ops get float inputs, and their divergences
+// are not quite additive. One trial of the model with all ops at their anchors gives the factor.
 func (x *measurement) scale(ctx context.Context) error {
 	o := x.Options
 	var err error
@@ -205,7 +205,7 @@ func matrixOf(l *forward.Linear) quant.Matrix {
 // visit measures the linears that read an input.
 func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
 	if st == nil {
-		return nil // the table, which is measured as such
+		return nil // the table is measured separately
 	}
 	for _, l := range in.linears {
 		s, err := x.linear(ctx, in, l, st)
@@ -229,7 +229,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *forward.Linear, 
 		}
 		return form(sample.Data, hat, sample.Rows, sample.Cols, st.Hessian, 1) / total, nil
 	}
-	// A sample is small: options are worked on side by side, each by one thread.
+	// A sample is small: options are processed in parallel, each by one thread.
 	at := anchor(x.Scale, l.Cols)
 	specs := append([]quant.Spec{at}, x.Measuring.Options(l.Weight, false)...)
 	errors, failed := make([]float64, len(specs)), make([]error, len(specs))
@@ -267,7 +267,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *forward.Linear, 
 	return s, nil
 }
 
-// everyRow takes every n-th row, at least encodeRows of them where there are so many.
+// everyRow returns every n-th row, but at least encodeRows of them if there are that many.
 func everyRow(l *forward.Linear, n int) quant.Matrix {
 	n = max(1, min(n, l.Rows/encodeRows))
 	m := quant.Matrix{Rows: (l.Rows + n - 1) / n, Cols: l.Cols}

@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/pipeline/forward"
 )
 
-// LeastMemory is about how many bytes [Quantize] and [Measure] need however small the limit is: the widest layer as rows and
-// as panels, four matrices of moments of its widest input (both streams, their factor, the order of columns), three copies
-// of the matrix that is being encoded, the head and a tile of logits, and the activations of a chunk of tokens.
+// LeastMemory is about how many bytes [Quantize] and [Measure] need, however small the limit: the widest layer as rows and as
+// panels, four matrices of moments of its widest input (both streams, their factor, the order of columns), three copies of the
+// matrix being encoded, the head and a tile of logits, and the activations of a chunk of tokens.
 func LeastMemory(d *arch.Decoder) int64 {
 	perLayer := map[string]int64{}
 	var widest, matrix, all int64
@@ -29,7 +29,7 @@ func LeastMemory(d *arch.Decoder) int64 {
 	return 8*max(all, head) + 8*head + logits + 16*widest*widest + 12*matrix + 4*chunkTokens*(4*int64(d.Hidden)+3*widest)
 }
 
-// LeastSampling is about how many bytes [Sample] needs for windows of length tokens when no matrix stays in memory: keys and
+// LeastSampling is about how many bytes [Sample] needs for windows of length tokens if no matrix stays in memory: keys and
 // values of one window, a slab of a matrix, the buffers of all threads, and logits.
 func LeastSampling(d *arch.Decoder, length, threads int) int64 {
 	return forward.CacheBytes(d, length) + forward.LeastWeights(threads) + 8*int64(d.Vocab)

@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// moments gathers second moments of the inputs of an op: the lower half of the sum of x̂ x̂ᵀ and, if a float stream runs
-// next to the quantized one, the sum of x x̂ᵀ. Every window is added by itself, in the order of the windows, so that the
-// sums depend neither on threads nor on how many windows are held at a time.
+// moments gathers second moments of the inputs of an op: the lower half of the sum of x̂ x̂ᵀ and, if a float stream runs next to
+// the quantized one, the sum of x x̂ᵀ. Windows are added one by one, in order, so that the sums depend neither on threads nor on
+// how many windows are in memory.
 type moments struct {
 	cols    int
 	tokens  int64
@@ -27,11 +27,11 @@ func newMoments(cols int, cross bool) *moments {
 	return m
 }
 
-// rowsAtATime of a moment are one unit of work; the last rows cost most, so they are handed out in small pieces.
+// rowsAtATime rows of a moment are one unit of work; the last rows cost most, so units are small.
 const rowsAtATime = 16
 
-// add takes the inputs of one window without the first skip of its tokens: quantized [tokens, cols], and those of the
-// float model, which are not read where there is no cross moment.
+// add takes the inputs of one window without its first skip tokens: quantized [tokens, cols], and those of the float model,
+// which are not read if there is no cross moment.
 func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 	x := quantized[skip*m.cols : tokens*m.cols]
 	n := tokens - skip

@@ -10,14 +10,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Overlay is a [tensor.Source] in which some tensors of another one are changed: rows and columns times factors, or the
-// whole content replaced. What is changed reads as F32 and is computed from the base whenever it is read, so that a model
-// of any size is changed without a copy; everything else reads as in the base.
+// Overlay is a [tensor.Source] that changes some tensors of another one: rows and columns are multiplied by factors, or the
+// whole content is replaced. Changed tensors read as F32 and are computed from the base on every read, so that a model of any
+// size is changed without a copy; all others read as in the base.
 //
 // A changed element is w*row*column, from left to right, each product rounded to float32; factors of several calls are
-// multiplied before. It does not depend on the range that is read.
+// multiplied first. It does not depend on the range of the read.
 //
-// Methods that change tensors may not overlap with anything. A reader that was opened before keeps what it had.
+// Methods that change tensors must not run concurrently with any other method. A reader opened earlier keeps its content.
 type Overlay struct {
 	base    tensor.Source
 	infos   []tensor.Info // of the base
@@ -25,11 +25,11 @@ type Overlay struct {
 	changes map[string]*change
 }
 
-// change is what happened to one tensor. It is replaced and never modified, for the sake of open readers.
+// change describes the changes of one tensor. It is replaced and never modified, because of open readers.
 type change struct {
 	// rows and columns are factors, nil for none. A vector is a matrix of one row.
 	rows, columns []float32
-	// values or file, if set, hold the content as little-endian F32 in place of the base.
+	// values or file, if set, hold the content as little-endian F32 instead of the base.
 	values []byte
 	file   string
 }
@@ -84,8 +84,8 @@ func (o *Overlay) ScaleVector(name string, factors []float32) error {
 	return nil
 }
 
-// ReplaceValues replaces the content of a tensor, factors included. It suits vectors: the values stay in memory and in
-// the description.
+// ReplaceValues replaces the content of a tensor, including factors. Use it for vectors: the values stay in memory and in the
+// description.
 func (o *Overlay) ReplaceValues(name string, values []float32) error {
 	_, elements, err := o.content(name)
 	if err != nil {
@@ -101,8 +101,8 @@ func (o *Overlay) ReplaceValues(name string, values []float32) error {
 	return nil
 }
 
-// ReplaceFile replaces the content of a tensor, factors included, by that of a file: its elements as little-endian F32.
-// The file must stay as it is while the overlay is in use.
+// ReplaceFile replaces the content of a tensor, including factors, by that of a file: its elements as little-endian F32. The
+// file must not change while the overlay is in use.
 func (o *Overlay) ReplaceFile(name, path string) error {
 	_, elements, err := o.content(name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (o *Overlay) Tensors() []tensor.Info {
 	return infos
 }
 
-// info is what is known of a tensor with its changes.
+// info returns the facts about a tensor with its changes.
 func (o *Overlay) info(t tensor.Info) tensor.Info {
 	if o.changes[t.Name] != nil {
 		t.Size = t.Size / t.DType.Size() * 4
@@ -187,7 +187,7 @@ func (o *Overlay) content(name string) (tensor.Info, int64, error) {
 	return t, n, nil
 }
 
-// matrix returns a copy of what has been changed of a tensor of so many dimensions.
+// matrix returns a copy of the changes of a tensor with the given number of dimensions.
 func (o *Overlay) matrix(name string, dims int) (*change, tensor.Shape, error) {
 	t, _, err := o.content(name)
 	if err != nil {
@@ -203,7 +203,7 @@ func (o *Overlay) matrix(name string, dims int) (*change, tensor.Shape, error) {
 	return c, t.Shape, nil
 }
 
-// compose multiplies factors that are there by further ones.
+// compose multiplies existing factors by further ones.
 func compose(name string, old, by []float32, n int64) ([]float32, error) {
 	if int64(len(by)) != n {
 		return nil, fmt.Errorf("%s: %d factors for %d: %w", name, len(by), n, tensor.ErrCorrupt)

@@ -10,16 +10,16 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// probe is some text on which the divergence of a changed model from the float model is measured. It follows a walk
-// through the layers, so that a change in a layer costs only the layers from there on.
+// probe is a text on which the divergence of a changed model from the float model is measured. It follows a walk through the
+// layers, so that a change in a layer costs only the layers from there on.
 type probe struct {
 	decoder *arch.Decoder
 	model   *forward.Model
 	threads int
 	windows [][]int32
-	hidden  []float32      // states before the layer that the walk is in, [tokens, Hidden]
+	hidden  []float32      // states before the current layer of the walk, [tokens, Hidden]
 	final   []float32      // of the float model after the final norm
-	current *forward.Layer // that the walk is in
+	current *forward.Layer // of the walk
 	layers  []*forward.Layer
 	keep    bool // layers, once loaded
 	head    *forward.Head
@@ -28,7 +28,7 @@ type probe struct {
 	want, got []float32 // logits of some rows
 }
 
-// newProbe runs the float model. Layers are kept if they take no more than memory, in bytes.
+// newProbe runs the float model. Layers are kept if they fit memory, in bytes.
 func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int32, memory int64) (*probe, error) {
 	if len(windows) == 0 || len(windows[0]) == 0 {
 		return nil, fmt.Errorf("no text to measure the divergence on")
@@ -53,7 +53,7 @@ func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int
 	return p, err
 }
 
-// embed gives the states of the text before the first layer, with other rows in the table if they are not nil.
+// embed returns the states of the text before the first layer, with other rows in the table if they are not nil.
 func (p *probe) embed(ctx context.Context, rows []float32) ([]float32, error) {
 	e, err := p.model.Embedding()
 	if err != nil {
@@ -75,7 +75,7 @@ func (p *probe) load(i int) (*forward.Layer, error) {
 	return l, err
 }
 
-// run takes states through the layers from i on, the first of which is first if that is not nil, and the final norm.
+// run takes states through the layers from i on and the final norm; first, if not nil, replaces layer i.
 func (p *probe) run(ctx context.Context, h []float32, i int, first *forward.Layer) ([]float32, error) {
 	for ; i < len(p.layers); i++ {
 		if err := ctx.Err(); err != nil {
@@ -97,12 +97,12 @@ func (p *probe) run(ctx context.Context, h []float32, i int, first *forward.Laye
 	return h, nil
 }
 
-// advance takes states over one layer.
+// advance takes states through one layer.
 func (p *probe) advance(ctx context.Context, h []float32, l *forward.Layer) error {
 	return l.Forward(ctx, h, forward.Equal(len(p.windows), len(p.windows[0])))
 }
 
-// enter follows the walk into a layer.
+// enter moves to the layer that the walk enters.
 func (p *probe) enter(ctx context.Context, l *forward.Layer) error {
 	current := p.current
 	p.current = l
@@ -112,7 +112,7 @@ func (p *probe) enter(ctx context.Context, l *forward.Layer) error {
 	return p.advance(ctx, p.hidden, current)
 }
 
-// from measures the divergence with the current layer, or the head, as they are now.
+// from measures the divergence with the current layer, or the head, in its present state.
 func (p *probe) from(ctx context.Context, layer int, l *forward.Linear) (float64, error) {
 	if layer == len(p.layers) {
 		return p.divergence(ctx, p.final, l)
@@ -124,7 +124,7 @@ func (p *probe) from(ctx context.Context, layer int, l *forward.Linear) (float64
 	return p.divergence(ctx, h, p.head.Linear)
 }
 
-// table measures the divergence with other rows in the table of embeddings, and in the head if it is tied to them.
+// table measures the divergence with other rows in the embedding table, and in the head if it is tied to the table.
 func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 	h, err := p.embed(ctx, rows)
 	if err != nil {
@@ -148,10 +148,10 @@ func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 	return p.divergence(ctx, h, head)
 }
 
-// probeRows of logits are compared at a time.
+// probeRows is how many rows of logits are compared at a time.
 const probeRows = 256
 
-// divergence is the mean over all tokens of the divergence from the float model, for the final states h and a head.
+// divergence is the mean divergence from the float model over all tokens, for the final states h and a head.
 func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Linear) (float64, error) {
 	width, vocab := p.decoder.Hidden, head.Rows
 	n := len(h) / width

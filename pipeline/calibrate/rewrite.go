@@ -15,7 +15,7 @@ import (
 
 const foldingsFile = "foldings.json"
 
-// rewrite returns the model that is to be encoded: the source, rotated or with folded scales as the chain says.
+// rewrite returns the model to encode: the source, rotated or with folded scales as the chain requires.
 func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Source, error) {
 	if s.Chain.Rotator == nil && len(s.Chain.Folders) == 0 {
 		return o.Source, nil
@@ -36,7 +36,7 @@ func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Sour
 	return overlay, f.setOverlay(overlay)
 }
 
-// errStopped ends a walk of which nothing more is wanted.
+// errStopped ends a walk whose remaining results are not needed.
 var errStopped = errors.New("stopped")
 
 // fold runs the foldings over a walk of the float model.

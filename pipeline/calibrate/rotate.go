@@ -14,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Rotate returns a model that computes what the decoder does in rotated coordinates. With Q the rotation of the residual
+// Rotate returns a model that computes the same as the decoder in rotated coordinates. With Q the rotation of the residual
 // stream and R that of the values of a head,
 //
 //	norms       gamma moves into the columns of the matrices after them and becomes 1
@@ -24,8 +24,8 @@ import (
 //	values      Rᵀ W, Rᵀ b       v, for every key-value head
 //	            W R              o, for every query head
 //
-// Rotated matrices are written to dir, as files of F32 that the overlay reads, computed in float64 and rounded once; a
-// few blocks of one tensor are in memory at a time. A decoder that cannot be rotated is refused, see [CheckRotation].
+// Rotated matrices are written to dir, as files of F32 that the overlay reads, computed in float64 and rounded once; a few
+// blocks of one tensor are in memory at a time. A decoder that cannot be rotated is rejected, see [CheckRotation].
 func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Rotator, dir string, threads int) (*Overlay, error) {
 	if err := CheckRotation(d, by); err != nil {
 		return nil, err
@@ -66,13 +66,13 @@ func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Ro
 	return r.o, nil
 }
 
-// turn is how a linear layer is rotated: its outputs by out, its inputs by in.
+// turn describes how a linear layer is rotated: its outputs by out, its inputs by in.
 type turn struct {
 	linear  *arch.Linear
 	out, in *quant.Hadamard
 }
 
-// turns lists those of a block.
+// turns lists the rotations of a block.
 func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) []turn {
 	switch x := block.(type) {
 	case *arch.Attention:
@@ -84,10 +84,10 @@ func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) []turn {
 	return nil
 }
 
-// CheckRotation rejects, with tensor.ErrUnsupported, a decoder that [Check] accepts and that does not
-// compute the same in the coordinates of a rotation. The residual stream turns if whatever reads it is an RMSNorm with
-// matrices of its own after it, and whatever is added to it comes from a matrix. So the head cannot be the table: the
-// gamma of the final norm belongs to the head only. The values of a head turn if o alone reads them.
+// CheckRotation rejects, with tensor.ErrUnsupported, a decoder that [Check] accepts but that would compute something else in
+// rotated coordinates. The residual stream can be rotated if its only readers are RMSNorms, each followed by matrices of its
+// own, and if only matrices add to it. So the head cannot share the embedding table: the gamma of the final norm applies only to
+// the head. The values of a head can be rotated if only o reads them.
 func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
 		return fmt.Errorf("%s: head and embedding share the table %s, which cannot hold the final norm's gamma for one of them only: %w",
@@ -141,13 +141,13 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	return nil
 }
 
-// rotation is a rotation under way.
+// rotation is the state of Rotate.
 type rotation struct {
 	o       *Overlay
 	dir     string
 	threads int
 	files   int
-	// elements bounds the block of a tensor that is in memory, unless a row or column is longer.
+	// elements bounds the block of a tensor in memory, unless a row or column is longer.
 	elements int
 }
 
@@ -209,7 +209,7 @@ func (r *rotation) turn(ctx context.Context, w arch.Weight, out, in *quant.Hadam
 	}
 	if in != nil {
 		err = r.turnRows(ctx, f, t, w, in)
-		// The second pass reads what the first one wrote.
+		// The second pass reads the output of the first.
 		t = &weight{w.Tensor, tensor.F32, io.NewSectionReader(f, 0, 4*int64(w.Rows)*int64(w.Cols))}
 	}
 	if err == nil && out != nil {
@@ -287,7 +287,7 @@ func (r *rotation) turnColumns(ctx context.Context, f *os.File, t *weight, w arc
 	return nil
 }
 
-// apply rotates x with buffer, of the same length, as room.
+// apply rotates x, using buffer, of the same length, as scratch.
 func apply(by *quant.Hadamard, x []float32, buffer []float64) {
 	for i, v := range x {
 		buffer[i] = float64(v)

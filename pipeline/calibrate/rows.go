@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// room is memory that may still be taken, in bytes.
+// room is the memory still available, in bytes.
 type room struct{ left int64 }
 
 // take reserves n bytes, and reports whether there was room for them.
@@ -20,14 +20,14 @@ func (r *room) take(n int64) bool {
 	return true
 }
 
-// rows is a matrix of activations, [n, width] float32: in memory where there is room, else in a file without a name.
+// rows is a matrix of activations, [n, width] float32: in memory if there is room, else in an unnamed file.
 type rows struct {
 	width int
 	mem   []float32
 	file  *os.File
 }
 
-// newRows makes room for n rows. Its values are undefined before they are put.
+// newRows allocates n rows. Their values are undefined until put.
 func newRows(r *room, dir string, n, width int) (*rows, error) {
 	m := &rows{width: width}
 	if r.take(4 * int64(n) * int64(width)) {
@@ -39,12 +39,12 @@ func newRows(r *room, dir string, n, width int) (*rows, error) {
 		return nil, err
 	}
 	m.file = f
-	// Nothing else needs the name; where an open file cannot lose it, close removes it.
+	// Nothing else needs the name; on systems that cannot remove an open file, close removes it.
 	_ = os.Remove(f.Name())
 	return m, nil
 }
 
-// get returns rows lo to lo+n-1, in buf or where they lie. Whoever changes them puts them back.
+// get returns rows lo to lo+n-1, in buf or in place. Callers that change them must put them back.
 func (m *rows) get(buf []float32, lo, n int) ([]float32, error) {
 	if m.mem != nil {
 		return m.mem[lo*m.width : (lo+n)*m.width], nil
@@ -68,7 +68,7 @@ func (m *rows) put(x []float32, lo int) error {
 	return err
 }
 
-// close gives the memory back or removes the file.
+// close returns the memory or removes the file.
 func (m *rows) close(r *room) {
 	if m == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// defaultRoom is the memory for keys and values, and that for weights, where [Sampling] names none.
+// defaultRoom is the default of both [Sampling.Memory] and [Sampling.Weights].
 const defaultRoom = 1 << 30
 
 // Sampling are the arguments of [Sample].
@@ -19,15 +19,15 @@ type Sampling struct {
 	// Windows of Length tokens each begin with First, at least one token.
 	Windows, Length int
 	First           []int32
-	// Seed starts the random numbers: window i has the PCG stream (Seed, i), so that its text depends neither on the
-	// number of windows nor on their batches.
+	// Seed starts the random numbers: window i uses the PCG stream (Seed, i), so its text depends neither on the number of windows
+	// nor on their batches.
 	Seed    uint64
 	Threads int
-	// Memory bounds keys and values, and so the windows that advance together, of which there is at least one. Weights
-	// bounds the matrices that stay in memory; the others are read again for every token of a batch. Both are in bytes;
-	// below 1 they are 1 GiB.
+	// Memory bounds keys and values, and so the number of windows that advance together, which is at least one. Weights bounds the
+	// matrices that stay in memory; the others are read again for every token of a batch. Both are in bytes; values below 1 mean 1
+	// GiB.
 	Memory, Weights int64
-	// Progress is told how many of all tokens there are; it may be nil.
+	// Progress is called with the number of drawn tokens and of all tokens; it may be nil.
 	Progress func(done, total int64)
 }
 
@@ -52,9 +52,9 @@ func (s *Sampling) check(d *arch.Decoder) error {
 	return nil
 }
 
-// Sample lets a model write text at temperature 1, each window a context of its own: drawn from the distribution that it is
-// to keep, it is the text on which the model is best watched, and it needs no data. The text depends on the weights, First
-// and Seed alone.
+// Sample generates text with a model at temperature 1, each window an independent context. The text follows the distribution
+// that quantization has to preserve, so it suits calibration, and it needs no data. It depends only on the weights, First and
+// Seed.
 func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling) ([][]int32, error) {
 	if err := s.check(d); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 	return w.windows, nil
 }
 
-// sampler writes the windows of a call.
+// sampler generates the windows of a call.
 type sampler struct {
 	Sampling
 	model   *forward.Model
@@ -94,7 +94,7 @@ type sampler struct {
 	random  []*rand.PCG
 }
 
-// write draws the tokens of windows lo to hi-1, one position of all of them after another.
+// write draws the tokens of windows lo to hi-1, one position of all windows at a time.
 func (w *sampler) write(ctx context.Context, lo, hi int) error {
 	windows, vocab := w.windows[lo:hi], w.model.Decoder().Vocab
 	w.cache.Reset(len(windows))

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Site is a place of a decoder where channels can be scaled, see [quant.Site], by the names of its tensors.
+// Site is a place in a decoder where channels can be scaled, see [quant.Site], with the names of its tensors.
 type Site struct {
 	// Name is the name within the model of the input that is scaled: "layers.3.attention.input", "layers.3.attention.o",
 	// "layers.3.mlp.input", "layers.3.mlp.down" or "head".
@@ -21,21 +21,20 @@ type Site struct {
 	Producers []arch.Weight
 	// Consumers are multiplied, by columns.
 	Consumers []arch.Weight
-	// Stream reports whether the producer is a norm of the residual stream.
+	// Stream is set if the producer is a norm of the residual stream.
 	Stream bool
 }
 
-// sampleRows is how many rows of a consumer a folder sees. Losses of a folding over 512 rows and over all agree to a
-// fraction of the 1 % that it has to win.
+// sampleRows is how many rows of a consumer a folder receives. The losses of a folding over 512 rows and over all rows differ by
+// a small fraction of the 1 % that a folding has to gain.
 const sampleRows = 512
 
-// Sites lists the sites of a decoder that [Check] accepts, in the order of the computation: the norm
-// before attention with q, k, v and their gate; the rows of v with the columns of o, where all query heads of a key-value
-// head share its scales; the norm before the MLP with gate and up; the rows of up with the columns of down, which the
-// activation of gate leaves alone; the final norm with a head that is not the embedding's table. Where o or down have a
-// norm of their own before them, that is their producer. There is no site at an input without a norm, at a norm that
-// shares its gamma with others, between values that are clipped, normalised or keys and o, and between up and down of an
-// MLP without a gate or with a clamped product.
+// Sites lists the sites of a decoder that [Check] accepts, in the order of the computation: the norm before attention with q, k,
+// v and their gate; the rows of v with the columns of o, where all query heads of a key-value head share its scales; the norm
+// before the MLP with gate and up; the rows of up with the columns of down, which the activation of gate does not change; the
+// final norm with a head that is not the embedding table. If o or down have a norm of their own before them, that is their
+// producer. There is no site at an input without a norm, at a norm that shares its gamma with others, between o and values that
+// are clipped, normalised or also keys, or between up and down of an MLP without a gate or with a clamped product.
 func Sites(d *arch.Decoder) []Site {
 	var all []Site
 	users := gammas(d)
@@ -82,7 +81,7 @@ func Sites(d *arch.Decoder) []Site {
 	return all
 }
 
-// values is the site between the values of attention and o.
+// values returns the site between the values of attention and o.
 func values(name string, a *arch.Attention) Site {
 	of := make([]int, a.Heads*a.HeadDim)
 	for j := range of {
@@ -121,7 +120,7 @@ func gammas(d *arch.Decoder) map[string]int {
 	return users
 }
 
-// outputs are the tensors that make the outputs of a linear layer.
+// outputs are the tensors that produce the outputs of a linear layer.
 func outputs(l arch.Linear) []arch.Weight {
 	if l.Bias.Tensor == "" {
 		return []arch.Weight{l.Weight}
@@ -129,8 +128,8 @@ func outputs(l arch.Linear) []arch.Weight {
 	return []arch.Weight{l.Weight, l.Bias}
 }
 
-// Load reads the consumers, of each at most 512 rows at equal distances. spec gives the form in which a tensor will be
-// stored; stats are those of the site's input.
+// Load reads the consumers, of each at most 512 rows at equal distances. spec returns the form in which a tensor will be stored;
+// stats are those of the site's input.
 func (s *Site) Load(src tensor.Source, spec func(tensor string) quant.Spec, stats *quant.Stats) (*quant.Site, error) {
 	q := &quant.Site{Name: s.Name, Channels: s.Channels, Of: s.Of, Stats: stats}
 	for _, w := range s.Consumers {

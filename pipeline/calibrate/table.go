@@ -10,11 +10,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// tableWindows is how many windows the statistics of the embedding table are taken from.
+// tableWindows is how many windows provide the statistics of the embedding table.
 const tableWindows = 32
 
-// table encodes the table in which tokens are looked up, the first op of the model, and returns the rows that it will
-// have. A tied table is the head too.
+// table encodes the lookup table for tokens, the first op of the model, and returns the rows that it will have. A tied table is
+// also the head.
 func (q *quantization) table(ctx context.Context) ([]float32, error) {
 	e, err := q.model.LoadTable()
 	if err != nil {
@@ -29,14 +29,14 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 	return q.matrix(ctx, e, st)
 }
 
-// tableStats gathers the moments by which the table of embeddings is encoded.
+// tableStats gathers the moments that the embedding table is encoded with.
 //
-// An error dE of a row that is looked up costs, to second order, half of (g dE)^2 with g the gradient of the
-// log-likelihood of labels drawn from the model itself (their second moment is its Fisher information), and an error of
-// the same row in the head costs half of (1 - sum p^2) (h dE)^2 with h the input of the head. Both are weighted by how
-// often the token comes: one factor for a row, which drops out. So a tied table is encoded as a matrix whose inputs have
-// the moments E[g gT] + (1 - E sum p^2) E[h hT], and a table that is only looked up with the first of them. Where logits
-// are scaled or bounded, 1 - sum p^2 is the sum of p (1-p) d^2, d the derivative of a logit by the output of the table.
+// To second order, an error dE of a looked-up row costs half of (g dE)^2, where g is the gradient of the log-likelihood of
+// labels drawn from the model itself (their second moment is its Fisher information). An error of the same row in the head costs
+// half of (1 - sum p^2) (h dE)^2, where h is the input of the head. Both are weighted by the frequency of the token: one factor
+// for a row, which cancels. So a tied table is encoded as a matrix whose inputs have the moments E[g gT] + (1 - E sum p^2) E[h
+// hT], and a table used only for lookup with the first of them. If logits are scaled or bounded, 1 - sum p^2 becomes the sum of
+// p (1-p) d^2, where d is the derivative of a logit by the output of the table.
 func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
 	hidden := o.Decoder.Hidden
 	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
@@ -72,25 +72,24 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 	return l, nil
 }
 
-// gradientWindows is how many windows go back through the model at a time: the states before all of its layers are
-// kept.
+// gradientWindows is how many windows the backward pass processes at a time: the states before all of its layers are kept.
 func (o *Options) gradientWindows() int {
 	length := len(o.Windows[0])
 	window := 4 * int64(length) * int64(o.Decoder.Hidden) * int64(len(o.Decoder.Layers)+4)
 	return int(max(1, min(int64(chunkTokens/length), o.Memory/memoryShare/window)))
 }
 
-// gradients are those of some windows.
+// gradients holds the results for some windows.
 type gradients struct {
-	// final is the input of the head, embedding the gradient of the log-likelihood at the output of the lookup, both
-	// [tokens, Hidden].
+	// final is the input of the head, embedding the gradient of the log-likelihood at the output of the lookup, both [tokens,
+	// Hidden].
 	final, embedding []float32
-	// spread is 1 - sum p^2 for every token, or what stands for it.
+	// spread is 1 - sum p^2 for every token, or its equivalent for scaled or bounded logits.
 	spread []float64
 }
 
-// gradient takes windows through the float model and back, with labels drawn from the model. first is the number of
-// the first of them, which starts the random numbers.
+// gradient runs the float model forward and backward over windows, with labels drawn from the model. first is the index of the
+// first window, which seeds the random numbers.
 func (o *Options) gradient(ctx context.Context, m *forward.Model, windows [][]int32, first int) (*gradients, error) {
 	length := len(windows[0])
 	embedding, err := m.Embedding()
@@ -168,7 +167,7 @@ func spread(head *forward.Head, logits []float32) (sum float64) {
 	return sum
 }
 
-// draw takes the token at u, from 0 to 1, of the distribution that logits say, and the sum of its squared probabilities.
+// draw returns the token at u, from 0 to 1, of the softmax distribution of logits, and the sum of its squared probabilities.
 func draw(logits []float32, u float64) (token int32, collision float64) {
 	top := kernel.LogSumExp(logits)
 	token = int32(len(logits) - 1)

@@ -16,13 +16,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Tune moves the scales and zero terms of an encoded model, and the gammas of its norms, towards the float model's
-// outputs: codes stay, and the divergence of the whole model from the float model on the calibration text is followed
-// downhill by Adam. It is the end-to-end stage of EfficientQAT (arXiv 2407.11062) with the float model as teacher. What
-// is tuned are relative changes: s = s0 (1 + a), z = z0 + s0 b, gamma = gamma0 (1 + c). Cost: for every token a forward
-// pass of the float model, two of the encoded one, and a backward pass that takes the time of three.
+// Tune moves the scales and zero terms of an encoded model, and the gammas of its norms, towards the float model's outputs:
+// codes stay fixed, and Adam minimises the divergence of the whole model from the float model on the calibration text. It is the
+// end-to-end stage of EfficientQAT (arXiv 2407.11062) with the float model as teacher. The tuned parameters are relative
+// changes: s = s0 (1 + a), z = z0 + s0 b, gamma = gamma0 (1 + c). Cost: for every token a forward pass of the float model, two
+// of the encoded one, and a backward pass that takes the time of three.
 //
-// The result lies in o.Dir, as that of [Quantize] does; f is left alone.
+// The result is written to o.Dir, like that of [Quantize]; f does not change.
 func Tune(ctx context.Context, o Options, s Scheme, f *Finished) (*Finished, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ type tuning struct {
 	gammas    map[string]*parameters
 	originals map[string][]float32 // of gammas
 
-	table          *tunedMatrix // that tokens are looked up in
+	table          *tunedMatrix // the lookup table for tokens
 	teachers       []*forward.Layer
 	students       []*forward.Layer
 	thead, shead   *forward.Head
@@ -92,10 +92,10 @@ type tunedMatrix struct {
 	layout     quant.Layout
 	blocks     quant.Blocks // as they were encoded
 	scale, off *parameters  // relative changes; off is nil for symmetric specs
-	weights    []float32    // as they are now
+	weights    []float32    // current
 }
 
-// parameters are numbers that Adam moves, with the running means of their gradients.
+// parameters are numbers that Adam tunes, with the running means of their gradients.
 type parameters struct {
 	value, gradient, mean, square []float32
 }
@@ -110,7 +110,7 @@ const (
 	adamFloor            = 1e-12
 )
 
-// move follows the gradient for one step and clears it. step counts from 1.
+// move takes one step along the gradient and clears it. step counts from 1.
 func (p *parameters) move(rate float64, step, threads int) {
 	m0, v0 := 1-power(adamMean, step), 1-power(adamSquare, step)
 	kernel.Parallel(threads, len(p.value), func(lo, hi int) {
@@ -221,7 +221,7 @@ func (t *tuning) open(f *Finished) error {
 	return add(t.shead.Linear)
 }
 
-// now computes the blocks that the parameters stand for; rounded, if so asked, to their stored precision.
+// now computes the blocks that the parameters stand for, optionally rounded to their stored precision.
 func (x *tunedMatrix) now(rounded bool) quant.Blocks {
 	b := quant.Blocks{Codes: x.blocks.Codes, Scale: make([]float32, len(x.blocks.Scale))}
 	if x.off != nil {
@@ -262,7 +262,7 @@ func (x *tunedMatrix) gather(dw []float32, threads int) {
 	})
 }
 
-// set gives the student the weights and gammas that the parameters stand for.
+// set copies the weights and gammas that the parameters stand for into the student.
 func (t *tuning) set() {
 	for _, x := range t.order {
 		b := x.now(false)
@@ -296,7 +296,7 @@ func (t *tuning) set() {
 	}
 }
 
-// batch is the text of a step: windows in order, again from the first one when all have been used.
+// batch returns the text of a step: windows in order, starting over when all have been used.
 func (t *tuning) batch() [][]int32 {
 	n := max(1, t.Tokens/len(t.Windows[0]))
 	list := make([][]int32, n)
@@ -384,7 +384,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	return loss / float64(tokens), nil
 }
 
-// gradientOf is the gradient of a linear's weights, valid until the next one.
+// gradientOf returns the gradient of a linear layer's weights, valid until the next call.
 func (t *tuning) gradientOf(l *forward.Linear, x, dy []float32) []float32 {
 	t.gradientBuffer = grow(t.gradientBuffer, l.Rows*l.Cols)
 	clear(t.gradientBuffer)
@@ -405,7 +405,7 @@ func (t *tuning) gatherTable(dh []float32, tokens []int32) {
 	t.table.gather(dw, t.Threads)
 }
 
-// moveAll moves every parameter, with a rate that falls to nothing along half a cosine.
+// moveAll moves every parameter; the rate falls to 0 along half a cosine.
 func (t *tuning) moveAll() {
 	_, c := kernel.Sincos(math.Pi * float64(t.step) / float64(t.Steps))
 	rate := t.Rate * (1 + c) / 2
@@ -415,12 +415,12 @@ func (t *tuning) moveAll() {
 			x.off.move(rate, t.step+1, t.Threads)
 		}
 	}
-	for _, p := range t.gammas { // each by itself, in any order
+	for _, p := range t.gammas { // independent of each other, in any order
 		p.move(rate, t.step+1, t.Threads)
 	}
 }
 
-// weightErrors are the relative squared errors of the weights with the tuned scales.
+// weightErrors returns the relative squared errors of the weights with the tuned scales.
 func (t *tuning) weightErrors() (map[string]float64, error) {
 	m, err := forward.New(t.Decoder, t.source, t.Threads)
 	if err != nil {
@@ -461,7 +461,7 @@ func (t *tuning) weightErrors() (map[string]float64, error) {
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
 	out := newFinished(t.Dir, t.Options.Name, tunedPrefix)
-	// Its presence marks a complete result, so it is written last.
+	// Its existence marks a complete result, so it is written last.
 	if err := os.Remove(filepath.Join(out.dir, out.prefix+overlayFile)); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
@@ -490,7 +490,7 @@ func (t *tuning) write(f *Finished) (*Finished, error) {
 	if !ok || t.source == t.Source {
 		o = NewOverlay(t.source)
 	}
-	for name, p := range t.gammas { // in any order: each has a place of its own
+	for name, p := range t.gammas { // in any order: each has its own entry
 		g := slices.Clone(t.originals[name])
 		for i := range g {
 			g[i] += float32(g[i] * p.value[i])

@@ -15,12 +15,12 @@ import (
 type input struct {
 	// layer is the index, or the number of layers for the head.
 	layer int
-	// linears read the vector. They belong to the stream that is being quantized: weights that are put into them are
-	// those that later ops see the outputs of.
+	// linears are the layers that read the vector. They belong to the stream being quantized: later ops read the outputs of any
+	// weights put into them.
 	linears []*forward.Linear
 }
 
-// String is the name of the first matrix that reads the vector.
+// String returns the name of the first matrix that reads the vector.
 func (in *input) String() string { return in.linears[0].Weight.Tensor }
 
 // headInput is the name of the head among the linear layers.
@@ -34,17 +34,17 @@ type walk struct {
 	// skip is the number of first tokens of a window that statistics leave out.
 	skip    int
 	threads int
-	dir     string // of activations that do not fit
+	dir     string // for activations that do not fit into memory
 	room    *room
-	// sequential: visit replaces weights, and later ops read the outputs of the replaced ones.
+	// sequential: visit replaces weights, and later ops read the outputs of the replacements.
 	sequential bool
-	// cross asks for the moments between the float stream and the quantized one.
+	// cross requests the moments between the float stream and the quantized one.
 	cross bool
 	// embedding replaces the lookup table of the quantized stream, if not nil.
 	embedding []float32
 	// wanted reports whether the statistics of an input are needed; if not, visit gets nil.
 	wanted func(in *input) bool
-	// visit is called with every input, in order. In a sequential walk it may put other weights into the input's linears.
+	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
 	// layer, if not nil, is called with every layer before the walk enters it.
 	layer func(ctx context.Context, l *forward.Layer) error
@@ -52,20 +52,20 @@ type walk struct {
 	streams []*stream // the quantized one first
 }
 
-// chunkTokens is how many tokens are held at a time, in whole windows.
+// chunkTokens is how many tokens are in memory at a time, in whole windows.
 const chunkTokens = 2048
 
-// stream is the states of the float model or of the quantized one on their way through the layers.
+// stream holds the states of the float model or of the quantized one between layers.
 type stream struct {
-	table  []float32 // that tokens are looked up in; nil is that of the checkpoint
+	table  []float32 // the lookup table for tokens; nil is that of the checkpoint
 	layer  *forward.Layer
 	states *rows // [tokens, Hidden]
-	inputs *rows // of the last linear layer of a branch, while that is shown
+	inputs *rows // of the last linear layer of a branch, while it is visited
 
 	a, b []float32 // rows of both
 }
 
-// read returns rows of states, at most until the next call.
+// read returns rows of states, valid at most until the next call.
 func (s *stream) read(row, n int) ([]float32, error) {
 	s.a = grow(s.a, n*s.states.width)
 	return s.states.get(s.a, row, n)
@@ -98,12 +98,12 @@ func (w *walk) each(ctx context.Context, f func(s *stream, row, n int, of forwar
 	})
 }
 
-// newRows makes room for a vector of every token.
+// newRows allocates a vector for every token.
 func (w *walk) newRows(width int) (*rows, error) {
 	return newRows(w.room, w.dir, len(w.windows)*len(w.windows[0]), width)
 }
 
-// run walks through the model.
+// run takes all windows through the model.
 func (w *walk) run(ctx context.Context) error {
 	if w.sequential {
 		w.streams = append(w.streams, &stream{table: w.embedding})
@@ -145,7 +145,7 @@ func (w *walk) embed(ctx context.Context) error {
 	})
 }
 
-// runLayer shows the inputs of a layer and advances the streams over it.
+// runLayer visits the inputs of a layer and advances the streams through it.
 func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 	for _, s := range w.streams {
 		if s.layer, err = w.model.LoadLayer(i); err != nil {
@@ -181,8 +181,8 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 	return nil
 }
 
-// advance shows the last input of a branch and adds the branch's output to the states. The input is kept from the one to
-// the other, as it takes most of the work.
+// advance visits the last input of a branch and adds the branch's output to the states. The input is kept in between, because
+// computing it is most of the work.
 func (w *walk) advance(ctx context.Context, in *input, branch int) (err error) {
 	last := in.linears[0]
 	for _, s := range w.streams {
@@ -227,10 +227,10 @@ func (w *walk) advance(ctx context.Context, in *input, branch int) (err error) {
 	})
 }
 
-// value gives rows of an input in a stream.
+// value returns rows of an input in a stream.
 type value func(s *stream, row, n int, of forward.Windows) ([]float32, error)
 
-// show gathers the moments of an input and hands them to the visit.
+// show gathers the moments of an input and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if !w.wanted(in) {
 		return w.visit(ctx, in, nil)
@@ -261,7 +261,7 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	return w.visit(ctx, in, st)
 }
 
-// head shows the input of the head.
+// head visits the input of the head.
 func (w *walk) head(ctx context.Context) error {
 	head, err := w.model.LoadHead()
 	if err != nil {
