@@ -11,11 +11,12 @@ import (
 type activation struct {
 	arch.Activation
 	alpha, limit float64
-	// xielu are the factors of x², of the exponential, and of x.
+	// xielu holds the factors of x², of the exponential, and of x.
 	xielu [3]float64
 }
 
-// activationBlock is what a function and the product after it take at a time: the second finds it in the L1 cache.
+// activationBlock is how many elements a function and the following product process at a time: the product finds them in the L1
+// cache.
 const activationBlock = 2048
 
 // each calls f for pieces of n elements, in parallel.
@@ -38,7 +39,7 @@ func (a *activation) apply(dst, x []float32) {
 	}
 }
 
-// value is the function of one element, except SiLU.
+// value is the function of one element, except for SiLU.
 func (a *activation) value(x float64) float64 {
 	switch a.Activation {
 	case arch.GELU:
@@ -76,7 +77,7 @@ func (a *activation) slopes(value, slope, x []float32) {
 	}
 }
 
-// slope is the derivative at one element, except of SiLU.
+// slope is the derivative at one element, except for SiLU.
 func (a *activation) slope(x float64) float64 {
 	switch a.Activation {
 	case arch.GELU: // Φ(x) + x φ(x)
@@ -107,7 +108,7 @@ func (a *activation) slope(x float64) float64 {
 	return sigma + float64(float64(a.alpha*x)*float64(sigma*(1-sigma)))
 }
 
-// clamp makes of the other factor of ClampedSwiGLU what the function is multiplied with.
+// clamp turns the other factor of ClampedSwiGLU into the value that the function is multiplied by.
 func (a *activation) clamp(up []float32) {
 	if a.Activation != arch.ClampedSwiGLU {
 		return
@@ -118,7 +119,7 @@ func (a *activation) clamp(up []float32) {
 	}
 }
 
-// passes reports whether the gradient of a factor that clamp gave is that of its argument: the bounds have none.
+// passes reports whether the gradient of a factor after clamp is that of its argument; beyond the bounds it is 0.
 func (a *activation) passes(up float32) bool {
 	limit := float32(a.limit)
 	return a.Activation != arch.ClampedSwiGLU || up < limit+1 && up > 1-limit

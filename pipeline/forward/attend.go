@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// queryRows is how many queries of a head are scored at a time: scores take queryRows x length floats, not the square
-	// of the length.
+	// queryRows is how many queries of a head are scored at a time: scores take queryRows x length floats, not the square of the
+	// length.
 	queryRows = 64
-	// gradientRows is about how many rows of scores there are at a time on the way back, queries times the heads that share
-	// a key head. It decides bits of gradients.
+	// gradientRows is about how many rows of scores the backward pass holds at a time, queries times the heads that share a key
+	// head. It affects bits of gradients.
 	gradientRows = 128
 )
 
-// mask gives the positions, from first to end-1, that the query at a position of a window of so many tokens attends to.
+// mask returns the positions, from first to end-1, that a query attends to in a window of tokens tokens.
 type mask func(query, tokens int) (first, end int)
 
-// causal lets a query attend to itself and to earlier positions, within a window of so many positions or a chunk; 0 sets no
-// bound.
+// causal lets a query attend to itself and to earlier positions, within a window of that many positions or a chunk; 0 means
+// unbounded.
 func causal(window, chunk int) mask {
 	return func(query, _ int) (first, end int) {
 		if window > 0 {
@@ -32,15 +32,15 @@ func causal(window, chunk int) mask {
 	}
 }
 
-// heads are the queries, keys and values of a group, and how they meet. Every query gets the mean of the values that it
-// attends to, weighted by the softmax of its scores.
+// heads holds the queries, keys and values of a group. The result for each query is the mean of the values that it attends to,
+// weighted by the softmax of its scores.
 type heads struct {
-	// count is how many heads of queries there are; so many adjacent ones have the same keys and values.
+	// count is the number of query heads; groups of shared adjacent heads have the same keys and values.
 	count, shared int
 	// A score is the product of query and key over all parts.
 	parts []part
-	// v is [tokens, count/shared*valueDim], out [tokens, count*valueDim]. out may be the queries of the only part, if that
-	// is as wide.
+	// v is [tokens, count/shared*valueDim], out [tokens, count*valueDim]. out may be the queries of the only part, if that has the
+	// same width.
 	v, out   []float32
 	valueDim int
 
@@ -51,7 +51,7 @@ type heads struct {
 	sinks  []float32
 }
 
-// part is a piece of every head: q [tokens, count*dim], k [tokens, count/shared*dim], or if one [tokens, dim] for all
+// part is a piece of every head: q [tokens, count*dim], k [tokens, count/shared*dim], or, if one is set, [tokens, dim] for all
 // heads together.
 type part struct {
 	q, k []float32
@@ -59,13 +59,12 @@ type part struct {
 	one  bool
 }
 
-// queries are n queries of some heads that share keys: row r of their scores is that of head head+r/n at position
-// first+r%n.
+// queries are n queries of heads that share keys: row r of their scores belongs to head head+r/n at position first+r%n.
 type queries struct{ head, heads, first, n int }
 
 func (q queries) rows() int { return q.heads * q.n }
 
-// attendCost is what a thread holds: packed keys, scores, and queries or keys that are about to be packed.
+// attendCost is the memory of a thread: packed keys, scores, and queries or keys about to be packed.
 func attendCost(dim int) cost {
 	return cost{position: queryRows + dim, fixed: queryRows*(1+dim) + kernel.PanelRows*dim}
 }
@@ -80,7 +79,7 @@ func (s *space) attend(ctx context.Context, h *heads) error {
 	})
 }
 
-// attend computes one head of the n tokens from start on. A block of queries is read before its place takes the result.
+// attend computes one head of the n tokens from start on. A block of queries is read before the result overwrites it.
 func (h *heads) attend(head, start, n int, b *buffer) {
 	dim, ld := h.dim(), n+1 // one for the sink
 	rows, scores := cut(grow(&b.floats, queryRows*(dim+ld)), queryRows*dim)
@@ -136,7 +135,7 @@ func (h *heads) gather(dst []float32, q queries, start int) {
 	}
 }
 
-// span is a range of keys that includes all that some queries attend to; it begins with a panel.
+// span is a range of keys that includes all that the queries attend to; it begins with a panel.
 func (h *heads) span(q queries, tokens int) (from, to int) {
 	from = tokens
 	for i := q.first; i < q.first+q.n; i++ {
@@ -146,8 +145,8 @@ func (h *heads) span(q queries, tokens int) (from, to int) {
 	return from / kernel.PanelRows * kernel.PanelRows, to
 }
 
-// weigh turns the scores of queries [rows, ld], of the keys from from to to-1, into weights. Keys outside its mask
-// get 0, which adds nothing. slope, if not nil, takes the derivatives of capped scores. A row has room for one more score.
+// weigh turns the scores of queries [rows, ld], for the keys from from to to-1, into weights. Keys outside a query's mask get 0,
+// which adds nothing. slope, if not nil, receives the derivatives of capped scores. A row has room for one more score.
 func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, to int) {
 	for r := range q.rows() {
 		row, i := scores[r*ld:(r+1)*ld], q.first+r%q.n
@@ -177,12 +176,13 @@ func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, 
 	}
 }
 
-// attendBack turns queries, keys and values, of one part and in place, into their gradients; out is what attend gave for them,
-// do its gradient. With P the weights and c the scale of a head,
+// attendBack turns queries, keys and values, of one part and in place, into their gradients; out is the result of attend, do its
+// gradient. With P the weights and c the scale of a head,
 //
 //	dP = do Vᵀ        dS = P (dP - do·o)        dV = Pᵀ do        dQ = c dS K        dK = c dSᵀ Q
 //
-// (Dao et al., FlashAttention, appendix B.2). dS is multiplied by the derivative of the cap. Heads that share keys add up.
+// (Dao et al., FlashAttention, appendix B.2). dS is multiplied by the derivative of the cap. The gradients of heads that share
+// keys are summed.
 func (s *space) attendBack(h *heads, do []float32) {
 	kv := h.count / h.shared
 	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
@@ -193,7 +193,7 @@ func (s *space) attendBack(h *heads, do []float32) {
 	})
 }
 
-// gradientBuffer is what a goroutine needs on the way back.
+// gradientBuffer is the memory of a goroutine in the backward pass.
 type gradientBuffer struct {
 	keys, values kernel.Packed
 	// q, o and do are [rows, dim], p, slope and dp [rows, ld].
@@ -202,7 +202,7 @@ type gradientBuffer struct {
 	left, part, dk, dv []float32
 }
 
-// back is that of the heads that share a key head, in the window of n tokens from start on.
+// back is attendBack for the heads that share a key head, in the window of n tokens from start on.
 func (h *heads) back(b *gradientBuffer, do []float32, kv, start, n int) {
 	q, k, v, dim, ld := h.parts[0].q, h.parts[0].k, h.v, h.parts[0].dim, n+1
 	width, at := h.count/h.shared*dim, start*h.count/h.shared*dim+kv*dim

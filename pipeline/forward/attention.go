@@ -66,17 +66,17 @@ func (a attention) run(ctx context.Context, s *space, x []float32) ([]float32, e
 	return a.compute(ctx, s, x, nil)
 }
 
-// attended is what gradients of attention need.
+// attended holds the values that the backward pass of attention needs.
 type attended struct {
 	heads
-	// x is the input; the others are as they were before their norms, and before they were clipped.
+	// x is the input; the others are from before their norms, and from before clipping.
 	x                []float32
 	plain, unclipped [3][]float32 // queries, keys, values
 	mixed, plainOut  []float32    // before the gate, and before the norm after that
 	gates            []float32
 }
 
-// compute is run, and keeps in w, if that is not nil, what gradients need.
+// compute is run; if w is not nil, it stores there the values that the backward pass needs.
 func (a attention) compute(ctx context.Context, s *space, x []float32, w *attended) ([]float32, error) {
 	qkv, err := s.projections(ctx, x, present(&a.Q, &a.K, &a.V)...)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a attention) prepare(s *space, qkv [][]float32, w *attended) error {
 	return err
 }
 
-// finish makes of what attention gives, o, the input of O: gated and normalised.
+// finish turns o, the result of attention, into the input of O: gated and normalised.
 func (a attention) finish(ctx context.Context, s *space, o, x []float32, w *attended) ([]float32, error) {
 	if a.Gate.Weight.Tensor != "" {
 		gates, err := s.project(ctx, x, &a.Gate)
@@ -173,7 +173,7 @@ func (a attention) record(ctx context.Context, s *space, x []float32) ([]float32
 	return y, func(dy []float32, v Visitor) []float32 { return a.back(s, w, dy, v) }, err
 }
 
-// back takes do, the gradient of the input of O, which it changes, to that of the input of the block.
+// back turns do, the gradient of the input of O, into that of the input of the block. It changes do.
 func (a attention) back(s *space, w *attended, do []float32, v Visitor) []float32 {
 	width, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	if a.OutNorm != nil {
@@ -224,7 +224,7 @@ func (a attention) back(s *space, w *attended, do []float32, v Visitor) []float3
 	return s.gather(w.x, v, flow{&a.Q, dq}, flow{&a.K, dk}, flow{&a.V, dv}, flow{&a.Gate, w.gates})
 }
 
-// unclip clears the gradients of what was clipped, of which x is the content before.
+// unclip clears the gradients of clipped values; x is the content before clipping.
 func unclip(threads int, d, x []float32, bound float32) {
 	kernel.Parallel(threads, len(d), func(lo, hi int) {
 		for j := lo; j < hi; j++ {

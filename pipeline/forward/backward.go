@@ -10,23 +10,23 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// differentiable is a block that gradients can be taken back over. Its output is that of last, and each of its linear
-// layers reads a vector of every token.
+// differentiable is a block with a backward pass. Its output is that of last, and each of its linear layers reads one vector of
+// every token.
 type differentiable interface {
 	block
-	// inputs lists the linear layers by the vectors that they read, in the order of the computation; last is alone.
+	// inputs groups the linear layers by the vectors that they read, in the order of the computation; last is alone in its group.
 	inputs() [][]*arch.Linear
-	// norms lists the norms that the block may have; those that it lacks are nil.
+	// norms lists the norms that the block may have; missing ones are nil.
 	norms() []*arch.Norm
-	// record does what run does, and returns the way back. All weights are held.
+	// record computes the same as run and returns the backward pass. All weights are in memory.
 	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 }
 
-// gradient takes dy, the gradient of what record returned, to that of its input. It may change dy.
+// gradient turns dy, the gradient of record's result, into that of its input. It may change dy.
 type gradient func(dy []float32, v Visitor) []float32
 
-// CheckBackward rejects, with tensor.ErrUnsupported, a decoder over which gradients cannot be taken, and names the first
-// layer and block without them.
+// CheckBackward rejects, with tensor.ErrUnsupported, a decoder without a backward pass, and names the first layer and block that
+// lack one.
 func CheckBackward(d *arch.Decoder) error {
 	for i, l := range d.Layers {
 		for _, b := range l {
@@ -42,7 +42,7 @@ func CheckBackward(d *arch.Decoder) error {
 	return nil
 }
 
-// gradients returns the block of a branch if it has them.
+// gradients returns the block of a branch if it has a backward pass.
 func gradients(b branch) (differentiable, error) {
 	d, ok := b.block.(differentiable)
 	switch {
@@ -60,8 +60,8 @@ func present(layers ...*arch.Linear) []*arch.Linear {
 	return slices.DeleteFunc(layers, func(l *arch.Linear) bool { return l.Weight.Tensor == "" })
 }
 
-// Visitor is shown gradients on the way back, a group of whole windows at a time, groups in the order of the tokens. What
-// it is given is valid until it returns and must not be changed. Either function may be nil.
+// Visitor receives gradients during the backward pass, a group of whole windows at a time, groups in the order of the tokens.
+// Its arguments are valid until it returns and must not be changed. Either function may be nil.
 type Visitor struct {
 	// Linear gets the inputs x [tokens, Cols] of a linear layer, and the gradient of its outputs, dy [tokens, Rows]. The
 	// gradient of the weights is dyᵀ x, see [Linear.Gradient], that of the bias the sum of the rows of dy.
@@ -70,14 +70,14 @@ type Visitor struct {
 	Norm func(n *Norm, dGamma []float64)
 }
 
-// step is what is kept of a branch on the way forward.
+// step holds the values that the forward pass keeps of a branch.
 type step struct {
 	before []float32 // states
 	y, out []float32 // input and output of the last linear layer, the latter if a norm follows
 	back   gradient
 }
 
-// Backward takes dh, the gradient of the output of a loaded layer, to that of its input h, in place: both are [tokens,
+// Backward turns dh, the gradient of the output of a loaded layer, into that of its input h, in place: both are [tokens,
 // Hidden]. It needs no Forward before it.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
 	return l.each(h, w, func(s *space, h []float32) error {
@@ -96,7 +96,7 @@ func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visi
 	})
 }
 
-// record goes forward as far as gradients need it.
+// record runs the forward pass as far as gradients need it.
 func (s *space) record(ctx context.Context, branches []branch, h []float32) (steps []step, err error) {
 	h = s.clone(h)
 	for i := range branches {
@@ -129,7 +129,7 @@ func (s *space) record(ctx context.Context, branches []branch, h []float32) (ste
 	return steps, nil
 }
 
-// back takes dh back over a branch.
+// back runs the backward pass of a branch on dh.
 func (s *space) back(b *branch, t step, dh []float32, v Visitor) error {
 	if err := s.gain(b, dh); err != nil {
 		return err
@@ -156,7 +156,7 @@ type flow struct {
 	dy     []float32
 }
 
-// gather is the gradient of a vector x that some linear layers read; those without a tensor do not count.
+// gather is the gradient of a vector x that the given linear layers read; those without a tensor are skipped.
 func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
 	for _, f := range flows {
 		if f.linear.Weight.Tensor == "" {

@@ -9,16 +9,17 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// block computes what a branch adds to the residual stream. Those that implement [differentiable] have gradients.
+// block computes the output of a branch, which is added to the residual stream. Blocks that implement [differentiable] have
+// gradients.
 type block interface {
-	// check demands consistent dimensions, and that the source has every weight that run reads.
+	// check requires consistent dimensions, and that the source has every weight that run reads.
 	check(m *Model) error
-	// cost is what run takes besides its input and the weights.
+	// cost is the memory of run in addition to its input and the weights.
 	cost() cost
-	// run returns what the block makes of x [tokens, Hidden], which stays as it is: the input of last [tokens, Cols], or
-	// without last the output [tokens, Hidden]. The result is of the space.
+	// run computes the block for x [tokens, Hidden], which it does not change: the result is the input of last [tokens, Cols], or
+	// without last the output [tokens, Hidden]. The result belongs to the space.
 	run(ctx context.Context, s *space, x []float32) ([]float32, error)
-	// last is the linear layer that the output comes from, or nil.
+	// last is the linear layer that computes the output, or nil.
 	last() *arch.Linear
 }
 
@@ -47,9 +48,9 @@ func newBlock(b arch.Block) (block, error) {
 
 // cost is memory, in float32 values.
 type cost struct {
-	// token is what the space holds for every token of a group.
+	// token is the memory of the space for every token of a group.
 	token int
-	// position is what a thread holds for every token of a window, fixed what it holds in addition.
+	// position is the memory of a thread for every token of a window, fixed its memory in addition.
 	position, fixed int
 }
 
@@ -57,22 +58,22 @@ func (c cost) max(d cost) cost {
 	return cost{max(c.token, d.token), max(c.position, d.position), max(c.fixed, d.fixed)}
 }
 
-// space is what the blocks of a layer work with on a group of tokens.
+// space is the working memory of the blocks of a layer for a group of tokens.
 type space struct {
 	*Model
 	group
-	held  *held  // weights that take the place of the model's, or nil
+	held  *held  // weights that replace the model's, or nil
 	cache *Cache // of earlier tokens, or nil
 	free  []float32
-	// observe, if not nil, is shown the input of every linear layer before it runs; an error ends the pass.
+	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
 }
 
-// tokens is how many the group has.
+// tokens is the number of tokens in the group.
 func (s *space) tokens() int { return len(s.positions) }
 
-// take is [tokens, width] of arbitrary content, for as long as the layer runs. A pass that keeps what gradients need has
-// no fixed memory.
+// take returns [tokens, width] of arbitrary content, valid while the layer runs. A pass that keeps values for gradients needs an
+// unbounded amount of memory.
 func (s *space) take(width int) []float32 {
 	n := s.tokens() * width
 	if s.free == nil {
@@ -83,7 +84,7 @@ func (s *space) take(width int) []float32 {
 	return x
 }
 
-// clone is a copy of x.
+// clone returns a copy of x.
 func (s *space) clone(x []float32) []float32 {
 	y := s.take(len(x) / s.tokens())
 	copy(y, x)
@@ -110,7 +111,7 @@ func (s *space) project(ctx context.Context, x []float32, l *arch.Linear) ([]flo
 	return y, s.linear(ctx, y, x, s.tokens(), l)
 }
 
-// projections are those of several layers.
+// projections computes several layers.
 func (s *space) projections(ctx context.Context, x []float32, layers ...*arch.Linear) (all [][]float32, err error) {
 	for _, l := range layers {
 		y, err := s.project(ctx, x, l)
@@ -122,7 +123,7 @@ func (s *space) projections(ctx context.Context, x []float32, layers ...*arch.Li
 	return all, nil
 }
 
-// vectors reads several; those without a tensor are nil.
+// vectors reads several vectors; those without a tensor are nil.
 func (s *space) vectors(of ...arch.Weight) (all [][]float32, err error) {
 	all = make([][]float32, len(of))
 	for i, w := range of {
@@ -136,7 +137,7 @@ func (s *space) vectors(of ...arch.Weight) (all [][]float32, err error) {
 	return all, nil
 }
 
-// norm normalises x; dst may be x, and has to be where there may be no norm.
+// norm normalises x; dst may be x, and must be x if the norm may be missing.
 func (s *space) norm(dst, x []float32, n *arch.Norm) error {
 	if n == nil {
 		return nil
@@ -152,7 +153,7 @@ func (s *space) norm(dst, x []float32, n *arch.Norm) error {
 	return nil
 }
 
-// maxWidth bounds a row of activations: offsets within a row fit an int anywhere, and a sum of a few rows too.
+// maxWidth bounds a row of activations: offsets within a row, and a sum of a few rows, fit an int on every platform.
 const maxWidth = math.MaxInt32 / 8
 
 // width is the product of dimensions that are at least 1 and make no row wider than maxWidth.

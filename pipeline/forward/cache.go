@@ -9,21 +9,21 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Cache holds the keys and values of windows that grow together, a token each at a time. It belongs to one goroutine.
+// Cache holds the keys and values of windows that grow together, one token at a time. It belongs to one goroutine.
 type Cache struct {
 	model     *Model
 	embedding *Embedding
 	windows   int
-	length    int // that the windows will have
+	length    int // of the finished windows
 	at        int // position of the next token
 	pasts     map[*arch.Attention][]past
 }
 
-// past is what attention has of the earlier tokens of a window, [tokens, heads*dim].
+// past holds the keys and values of the earlier tokens of a window, [tokens, heads*dim].
 type past struct{ k, v []float32 }
 
-// NewCache is that of windows which will have length tokens each. Blocks that remember something other than keys and values
-// are rejected with tensor.ErrUnsupported.
+// NewCache returns a cache for windows that will have length tokens each. Blocks with a state other than keys and values are
+// rejected with tensor.ErrUnsupported.
 func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	if p := m.decoder.MaxPositions; p > 0 && length > p {
 		return nil, fmt.Errorf("windows of %d tokens, the longest context of the checkpoint is %d: %w", length, p, tensor.ErrUnsupported)
@@ -60,13 +60,13 @@ func CacheBytes(d *arch.Decoder, length int) (bytes int64) {
 	return bytes
 }
 
-// Reset makes the cache empty, for as many windows or fewer.
+// Reset empties the cache, for the same number of windows or fewer.
 func (c *Cache) Reset(windows int) {
 	c.windows, c.at = windows, 0
 }
 
-// Advance appends a token to every window and returns the states after the last layer, [windows, Hidden]. They have the
-// bits that [Layer.Forward] computes for the whole window.
+// Advance appends a token to every window and returns the states after the last layer, [windows, Hidden]. They are bit for bit
+// those that [Layer.Forward] computes for the whole window.
 func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) {
 	m := c.model
 	if len(tokens) != c.windows || c.at >= c.length {

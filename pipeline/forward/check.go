@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// check demands that the description is consistent and that the source has what it names, so that the
-// computation cannot run out of a slice.
+// check requires a consistent description and a source with all tensors that it names, so that the computation never indexes out
+// of range.
 func (m *Model) check() error {
 	d := m.decoder
 	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
@@ -57,7 +57,7 @@ func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
 		}
 		c := part.cost(m.decoder.Hidden)
 		if b.Parallel || i+1 < len(l) && l[i+1].Parallel {
-			c.token += m.decoder.Hidden // the stream as both read it
+			c.token += m.decoder.Hidden // a copy of the stream for both branches
 		}
 		m.cost = m.cost.max(c)
 		layer = append(layer, part)
@@ -81,7 +81,7 @@ func (m *Model) checkBranch(i int, b arch.Branch) (branch, error) {
 	return branch{b, block}, err
 }
 
-// checkNorm demands a norm of one of several sizes, if there is one.
+// checkNorm requires a norm of one of several sizes, if there is one.
 func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
 	if n == nil {
 		return nil
@@ -105,7 +105,7 @@ func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
 	return m.checkVector(slot+" bias", n.Beta, size)
 }
 
-// checkLinear demands a linear layer, whose matrix it notes.
+// checkLinear requires a linear layer, and records its matrix.
 func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 	if err := m.checkWeight(slot, l.Weight, rows, cols); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 	return m.checkVector(slot+" bias", l.Bias, rows)
 }
 
-// slot is a linear layer that a block has, and the shape it must have.
+// slot is a linear layer of a block, with the shape it must have.
 type slot struct {
 	name       string
 	linear     *arch.Linear
@@ -130,12 +130,12 @@ func (m *Model) checkLinears(slots ...slot) error {
 	return nil
 }
 
-// checkOptional is checkLinears for those that have a tensor.
+// checkOptional is checkLinears for the slots that have a tensor.
 func (m *Model) checkOptional(slots ...slot) error {
 	return m.checkLinears(slices.DeleteFunc(slots, func(s slot) bool { return s.linear.Weight.Tensor == "" })...)
 }
 
-// checkVector demands a vector of n elements, if it has a tensor.
+// checkVector requires a vector of n elements, if it has a tensor.
 func (m *Model) checkVector(slot string, w arch.Weight, n int) error {
 	if w.Tensor == "" {
 		return nil

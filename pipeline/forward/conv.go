@@ -49,7 +49,7 @@ func (c shortConv) run(ctx context.Context, s *space, x []float32) ([]float32, e
 	return y, nil
 }
 
-// checkTaps demands the weights of a depthwise convolution of so many channels.
+// checkTaps requires the weights of a depthwise convolution with the given number of channels.
 func (m *Model) checkTaps(taps []arch.Weight, bias arch.Weight, channels int) error {
 	if len(taps) < 1 {
 		return fmt.Errorf("a convolution without taps: %w", tensor.ErrCorrupt)
@@ -62,11 +62,11 @@ func (m *Model) checkTaps(taps []arch.Weight, bias arch.Weight, channels int) er
 	return m.checkVector("convolution bias", bias, channels)
 }
 
-// channelBlock is how many channels of a convolution a thread does at a time.
+// channelBlock is how many channels of a convolution a thread computes at a time.
 const channelBlock = 256
 
-// convolve replaces x [tokens, width] by its causal depthwise convolution, the present token's tap being the last. Sums
-// are float64, where products are exact, and rounded once.
+// convolve replaces x [tokens, width] by its causal depthwise convolution; the last tap is that of the current token. Sums are
+// float64, where products are exact, and rounded once.
 func (s *space) convolve(ctx context.Context, x []float32, width int, taps []arch.Weight, bias arch.Weight) error {
 	weights, err := s.vectors(append(taps[:len(taps):len(taps)], bias)...)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *space) convolve(ctx context.Context, x []float32, width int, taps []arc
 		start, n := s.starts[u/blocks], s.lengths[u/blocks]
 		from := u % blocks * channelBlock
 		to := min(from+channelBlock, width)
-		for t := n - 1; t >= 0; t-- { // backwards, because results take the place of what later ones have read
+		for t := n - 1; t >= 0; t-- { // backwards, because a result overwrites an input that only later results read
 			for c := from; c < to; c++ {
 				sum := float64(offsets[c])
 				for j := max(0, len(taps)-1-t); j < len(taps); j++ {

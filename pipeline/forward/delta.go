@@ -11,8 +11,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// unitEpsilon is what the sum of squares of a query or a key grows by before it is divided by its root. It belongs to the
-// gated delta rule of Qwen3-Next and Qwen3.5 (l2norm in transformers).
+// unitEpsilon is added to the sum of squares of a query or a key before division by its root. It belongs to the gated delta rule
+// of Qwen3-Next and Qwen3.5 (l2norm in transformers).
 const unitEpsilon = 1e-6
 
 type delta struct{ *arch.DeltaNet }
@@ -111,7 +111,7 @@ func (d delta) remember(o, qkv, beta, keep []float32, head, start, n int, b *buf
 	}
 }
 
-// unit gives x the length factor.
+// unit scales x to the length factor.
 func unit(dst, x []float32, factor float64) {
 	sum := unitEpsilon
 	for _, v := range x {

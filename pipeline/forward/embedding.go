@@ -10,11 +10,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Embedding makes states of tokens:
+// Embedding computes states from tokens:
 //
 //	h = EmbeddingScale · Norm(Table[token]) + Positions[FirstPosition + position]
 type Embedding struct {
-	// Table is [Vocab, Hidden]; where it is nil, the rows that occur are read from the checkpoint.
+	// Table is [Vocab, Hidden]; if nil, the rows that occur are read from the checkpoint.
 	Table []float32
 	Norm  *Norm // or nil
 
@@ -33,12 +33,12 @@ func (m *Model) Embedding() (*Embedding, error) {
 	return e, nil
 }
 
-// LoadTable reads the table that tokens are looked up in, as a linear layer [Vocab, Hidden] without a bias.
+// LoadTable reads the lookup table for tokens as a linear layer [Vocab, Hidden] without a bias.
 func (m *Model) LoadTable() (*Linear, error) {
 	return m.loadLinear(&arch.Linear{Weight: m.decoder.Embedding})
 }
 
-// States are those of windows before the first layer, [tokens, Hidden].
+// States returns the states of windows before the first layer, [tokens, Hidden].
 func (e *Embedding) States(ctx context.Context, windows [][]int32) ([]float32, error) {
 	d := e.model.decoder
 	var positions []int
@@ -57,7 +57,7 @@ func (e *Embedding) States(ctx context.Context, windows [][]int32) ([]float32, e
 	return e.at(ctx, slices.Concat(windows...), positions)
 }
 
-// at is the states of tokens at some positions of their windows.
+// at returns the states of tokens at given positions of their windows.
 func (e *Embedding) at(ctx context.Context, tokens []int32, positions []int) ([]float32, error) {
 	m, d := e.model, e.model.decoder
 	h, err := e.lookUp(ctx, tokens)
@@ -105,8 +105,8 @@ func (e *Embedding) lookUp(ctx context.Context, tokens []int32) ([]float32, erro
 	})
 }
 
-// Backward takes dh [tokens, Hidden], the gradient of what [Embedding.States] gave for windows, to that of the rows it
-// looked up, in place: row t of the table gets the sum over the places of token t.
+// Backward turns dh [tokens, Hidden], the gradient of the result of [Embedding.States] for windows, into that of the looked-up
+// rows, in place: the gradient of row t of the table is the sum over the occurrences of token t.
 func (e *Embedding) Backward(ctx context.Context, dh []float32, windows [][]int32, v Visitor) error {
 	e.model.scaleAll(dh, e.model.decoder.EmbeddingScale)
 	if e.Norm == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// mixture gives the embedded field a name that is none of its own fields.
+// mixture gives the embedded field a name that differs from its own fields.
 type mixture = arch.Experts
 
 type experts struct{ *mixture }
@@ -73,8 +73,8 @@ func (e experts) wide() int {
 
 func (e experts) cost() cost {
 	c := cost{fixed: len(e.Experts) + max(e.Groups, 1)}
-	// Scores; of every choice its weight, its expert, and its place in the list of the expert; input and output of experts,
-	// and their sum.
+	// Scores; for every choice its weight, its expert, and its place in the list of the expert; input and output of experts, and
+	// their sum.
 	c.token = len(e.Experts) + 3*e.TopK + 3*e.Router.Weight.Cols + e.wide()
 	if e.SharedGate.Weight.Tensor != "" {
 		c.token++
@@ -161,7 +161,7 @@ func (e experts) run(ctx context.Context, s *space, x []float32) ([]float32, err
 	return out, e.share(ctx, s, out, x, y, wide)
 }
 
-// apply writes to y what an expert makes of n rows of x.
+// apply writes the output of an expert for n rows of x to y.
 func (e experts) apply(ctx context.Context, s *space, by *arch.MLP, y, x []float32, n int, wide []float32) error {
 	p, hidden := mlp{by}, e.Router.Weight.Cols
 	inner, err := p.inner(ctx, s, x[:n*hidden], n, wide[:n*p.cost().token], nil)
@@ -197,8 +197,8 @@ func (e experts) share(ctx context.Context, s *space, out, x, y, wide []float32)
 	return nil
 }
 
-// members lists choices by expert, and within one in the order of the tokens: those of expert j end before ends[j]. A
-// choice is an index of chosen.
+// members sorts choices by expert, and within one in the order of the tokens: those of expert j end before ends[j]. A choice is
+// an index into chosen.
 func (e experts) members(chosen []int32) (choices, ends []int32) {
 	choices, ends = make([]int32, len(chosen)), make([]int32, len(e.Experts)+1)
 	for _, j := range chosen {

@@ -6,8 +6,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// The functions below have the same bits on every machine, unlike those of package math, and errors that are lost
-// when a result is rounded to float32. Products are converted before they are added, so that no compiler fuses them.
+// The functions below give the same bits on every machine, unlike those of package math, with errors that disappear when a
+// result is rounded to float32. Products are converted before they are added, so that no compiler fuses them.
 
 func sigmoid(x float64) float64 { return 1 / (1 + kernel.Exp(-x)) }
 
@@ -20,7 +20,7 @@ func tanh(x float64) float64 {
 	return math.Copysign((1-e)/(1+e), x)
 }
 
-// log1p is log(1 + x) for x >= 0. What 1 + x loses of a small x the quotient gives back (Kahan).
+// log1p is log(1 + x) for x >= 0. The quotient restores the digits of a small x that 1 + x loses (Kahan).
 func log1p(x float64) float64 {
 	y := 1 + x
 	if y == 1 {
@@ -50,7 +50,8 @@ const erfStep = 1.0 / 16
 // erfPlace holds erf and its derivative.
 type erfPlace struct{ value, slope float64 }
 
-// erfTable holds multiples of erfStep. The series 2/sqrt(pi) exp(-x²) (x + 2x³/3 + 4x⁵/15 + ...) has no sum of unlike signs.
+// erfTable has its places at multiples of erfStep. All terms of the series 2/sqrt(pi) exp(-x²) (x + 2x³/3 + 4x⁵/15 + ...) have
+// the same sign.
 var erfTable = func() (t [6/erfStep + 1]erfPlace) {
 	for k := range t {
 		x := float64(k) * erfStep

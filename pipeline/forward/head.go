@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// LogitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
+// LogitBytes bounds a tile of logits of [Head.Backward]; its number of rows affects bits of gradients of weights.
 const LogitBytes = 64 << 20
 
 // Head maps the residual stream after the last layer to logits:
@@ -15,16 +15,16 @@ const LogitBytes = 64 << 20
 //	z = scale · Linear · Norm(h), bounded as cap · tanh(z / cap)
 type Head struct {
 	Norm *Norm
-	// Linear is [Vocab, Hidden]; where it is nil, the weights are read when they are needed.
+	// Linear is [Vocab, Hidden]; if nil, the weights are read when needed.
 	Linear *Linear
 
 	model *Model
 }
 
-// With is the head with another linear layer of the same shape.
+// With returns the head with another linear layer of the same shape.
 func (h *Head) With(l *Linear) *Head { return &Head{Norm: h.Norm, Linear: l, model: h.model} }
 
-// Head reads the final norm.
+// Head returns the head of the model and reads the final norm.
 func (m *Model) Head() (*Head, error) {
 	n, err := m.readNorm(&m.decoder.FinalNorm, m.values)
 	if err != nil {
@@ -63,7 +63,7 @@ func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	return nil
 }
 
-// Slope is the derivative of a logit, as [Head.Logits] gives it, by what the linear layer gave.
+// Slope is the derivative of a logit, as [Head.Logits] computes it, by the output of the linear layer.
 func (h *Head) Slope(logit float32) float32 {
 	slope := h.model.logitScale()
 	if bound := h.model.decoder.LogitCap; bound != 0 {
@@ -73,7 +73,7 @@ func (h *Head) Slope(logit float32) float32 {
 	return slope
 }
 
-// Plain reports whether logits are what the linear layer gives.
+// Plain reports whether logits are the unchanged outputs of the linear layer.
 func (h *Head) Plain() bool { return h.model.logitScale() == 1 && h.model.decoder.LogitCap == 0 }
 
 func (m *Model) logitScale() float32 {
@@ -83,10 +83,10 @@ func (m *Model) logitScale() float32 {
 	return 1
 }
 
-// Backward writes to dh the gradient of a loss with respect to hidden, the residual stream after the last layer; both
-// are [tokens, Hidden], and dh may be hidden. It computes the logits some rows at a time: gradient gets those of the
-// tokens from token on, [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and
-// [Model.CrossEntropyGradient]. Groups of the visitor are these rows. The weights of the head are loaded.
+// Backward writes to dh the gradient of a loss with respect to hidden, the residual stream after the last layer; both are
+// [tokens, Hidden], and dh may be hidden. It computes the logits in tiles: gradient receives those of the tokens from token on,
+// [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and [Model.CrossEntropyGradient]. Groups of the
+// visitor are these rows. The weights of the head must be loaded.
 func (h *Head) Backward(
 	ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor,
 ) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// latent computes the heads out of the latent, as the formula says: what a device would keep does not matter here.
+// latent computes the full heads from the latent, following the formula: how a device would cache them does not matter here.
 type latent struct{ *arch.LatentAttention }
 
 func (a latent) check(m *Model) error {
@@ -93,7 +93,7 @@ func (a latent) run(ctx context.Context, s *space, x []float32) (out []float32, 
 	return h.out, s.attend(ctx, &h)
 }
 
-// normed is a projection and its norm, if there is one.
+// normed computes a projection and its norm, if there is one.
 func (s *space) normed(ctx context.Context, x []float32, l *arch.Linear, n *arch.Norm) ([]float32, error) {
 	y, err := s.project(ctx, x, l)
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// groupTokens is how many tokens a group has at most, unless a single window has more: enough to make reading a weight
-// cheap compared with multiplying with it, and few enough to find activations in a cache. It decides bits of gradients.
+// groupTokens is how many tokens a group has at most, unless a single window has more: enough to make reading a weight cheap
+// compared with multiplying by it, and few enough for activations to stay in a cache. It affects bits of gradients.
 const groupTokens = 2048
 
-// Windows are the windows that states [tokens, Hidden] belong to, one after another.
+// Windows describes the windows that states [tokens, Hidden] belong to, one after another.
 type Windows struct {
 	Lengths []int // in tokens
-	// Most bounds the tokens that are computed at a time, in whole windows; below 1 it is 2048.
+	// Most bounds the tokens that are computed at a time, in whole windows; values below 1 mean 2048.
 	Most int64
 }
 
-// Equal are n windows of length tokens.
+// Equal returns n windows of length tokens.
 func Equal(n, length int) Windows { return Windows{Lengths: slices.Repeat([]int{length}, n)} }
 
 // group is a run of windows whose activations are held at the same time.
@@ -34,7 +34,7 @@ type group struct {
 	first     int   // index of the first token among all
 }
 
-// groups divides the windows.
+// groups divides the windows into groups.
 func (w Windows) groups() (groups []group, largest, longest int) {
 	limit := w.Most
 	if limit < 1 || limit > groupTokens {
@@ -84,10 +84,10 @@ type Layer struct {
 	held     *held // or nil
 }
 
-// Layer is layer i, which reads its weights when it runs.
+// Layer returns layer i, which reads its weights when it runs.
 func (m *Model) Layer(i int) *Layer { return &Layer{Index: i, model: m, branches: m.layers[i]} }
 
-// LoadLayer reads the weights of layer i. Blocks without gradients are refused.
+// LoadLayer reads the weights of layer i. Blocks without gradients are rejected.
 func (m *Model) LoadLayer(i int) (*Layer, error) {
 	l := m.Layer(i)
 	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
@@ -99,7 +99,7 @@ func (m *Model) LoadLayer(i int) (*Layer, error) {
 	return l, nil
 }
 
-// each calls f with a space for every group of windows, and its part of the states h.
+// each calls f with a space for every group of windows, and the group's part of the states h.
 func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error) error {
 	m := l.model
 	groups, largest, longest := w.groups()
@@ -118,7 +118,7 @@ func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error
 	return nil
 }
 
-// Forward takes the states h [tokens, Hidden] before the layer to those after it, in place.
+// Forward turns the states h [tokens, Hidden] before the layer into those after it, in place.
 func (l *Layer) Forward(ctx context.Context, h []float32, w Windows) error {
 	return l.each(h, w, func(s *space, h []float32) error { return s.forward(ctx, l.branches, h) })
 }
@@ -147,7 +147,7 @@ func (s *space) forward(ctx context.Context, branches []branch, h []float32) err
 	return nil
 }
 
-// branch is what the block of a branch gives for the states h.
+// branch returns the output of the block of a branch for the states h.
 func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, error) {
 	x := h
 	if b.Norm != nil {
@@ -163,14 +163,14 @@ func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, 
 	return y, err
 }
 
-// finish makes of what a block gives, out, what is added to the stream, in place.
+// finish turns the output of a block, out, into the summand of the stream, in place.
 func (s *space) finish(b *branch, out []float32) error {
 	err := s.norm(out, out, b.PostNorm)
 	s.scaleAll(out, b.Scale)
 	return err
 }
 
-// add adds what a block gives, out, to the stream h.
+// add adds the output of a block, out, to the stream h.
 func (s *space) add(b *branch, h, out []float32) error {
 	err := s.finish(b, out)
 	s.addAll(h, out)
@@ -215,8 +215,8 @@ func (l *Layer) Norms() (all []*Norm) {
 // Branches is the number of branches.
 func (l *Layer) Branches() int { return len(l.branches) }
 
-// Inputs lists the linear layers of a branch of a loaded layer by the vectors that they read, in the order of the
-// computation. The last one is alone: its output is that of the block.
+// Inputs groups the linear layers of a branch of a loaded layer by the vectors that they read, in the order of the computation.
+// The last group has one layer, whose output is that of the block.
 func (l *Layer) Inputs(branch int) (all [][]*Linear) {
 	for _, in := range l.branches[branch].block.(differentiable).inputs() {
 		var group []*Linear
@@ -228,7 +228,7 @@ func (l *Layer) Inputs(branch int) (all [][]*Linear) {
 	return all
 }
 
-// errRead ends a pass that has come to the vector in question.
+// errRead ends a pass that has reached the requested vector.
 var errRead = errors.New("read")
 
 // Read writes to dst [tokens, Cols] the vectors that a linear layer of a branch reads, for the states h [tokens, Hidden]
@@ -253,7 +253,8 @@ func (l *Layer) Read(ctx context.Context, dst, h []float32, w Windows, branch in
 	})
 }
 
-// Add adds to the states h [tokens, Hidden] before a branch what it makes of the input x of its last linear layer.
+// Add adds the output of a branch, computed from the input x of its last linear layer, to the states h [tokens, Hidden] before
+// the branch.
 func (l *Layer) Add(ctx context.Context, h, x []float32, w Windows, branch int) error {
 	b := &l.branches[branch]
 	last := b.block.last()

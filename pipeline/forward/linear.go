@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// slabBytes is how much of a matrix is widened before all tokens pass over it, unless a panel of rows is more.
+	// slabBytes is how much of a matrix is widened before it is multiplied by all tokens, unless a panel of rows is more.
 	slabBytes = 16 << 20
-	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2
-	// cache until it is packed.
+	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2 cache until
+	// it is packed.
 	readBytes = 256 << 10
-	// spanTokens and leastColumns are how much of a product a thread does at a time: enough to lay tokens out once for
-	// many rows of the matrix, and rows once for many tokens.
+	// spanTokens and leastColumns are how much of a product a thread computes at a time: enough to lay tokens out once for many
+	// rows of the matrix, and rows once for many tokens.
 	spanTokens, leastColumns = 256, 256
-	// unitsPerThread lets a thread that was held up hand its share to the others.
+	// unitsPerThread splits the work so that other threads can take over the share of a delayed one.
 	unitsPerThread = 4
 )
 
-// rowsIn is how many rows of cols floats, in whole panels, are as many bytes.
+// rowsIn is how many rows of cols floats, in whole panels, fit into that many bytes.
 func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/kernel.PanelRows) * kernel.PanelRows }
 
 // matrix is the weight of a linear layer.
@@ -33,7 +33,7 @@ type matrix struct {
 	whole *kernel.Packed
 }
 
-// addMatrix notes a matrix that the computation multiplies with.
+// addMatrix records a matrix that the computation multiplies by.
 func (m *Model) addMatrix(w arch.Weight) {
 	if m.matrices[w] != nil { // tied
 		return
@@ -44,8 +44,8 @@ func (m *Model) addMatrix(w arch.Weight) {
 	m.weights.read = max(m.weights.read, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
 }
 
-// kept returns the whole matrix, which is widened the first time; nil if it is not to be kept. A call that is cancelled
-// leaves that to the next one.
+// kept returns the whole matrix, which the first call widens; nil if it is not to be kept. After a cancelled call, the next one
+// widens it.
 func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 	return p, nil
 }
 
-// widen makes p rows lo to lo+n-1 of a tensor.
+// widen fills p with rows lo to lo+n-1 of a tensor.
 func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n int) error {
 	p.Resize(n, t.cols)
 	step := rowsIn(readBytes, t.cols)
@@ -123,8 +123,8 @@ func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 	return nil
 }
 
-// multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never
-// divided, so the division into units of work does not change it.
+// multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never split, so the
+// division into units of work does not change it.
 func multiply(threads int, dst, x []float32, n int, p *kernel.Packed, bias []float32, at, width int) {
 	cols := p.Cols()
 	tiles(threads, n, p.Rows(), func(from, to, lo, hi int) {
@@ -154,7 +154,7 @@ func tiles(threads, n, cols int, f func(from, to, lo, hi int)) {
 	})
 }
 
-// held are weights in memory, by their places in the description.
+// held holds weights in memory, keyed by their places in the description.
 type held struct {
 	linears map[*arch.Linear]*Linear
 	norms   map[*arch.Norm]*Norm
@@ -204,7 +204,7 @@ type Linear struct {
 	Weight arch.Weight
 	// Rows are outputs, Cols inputs.
 	Rows, Cols int
-	// W is [Rows, Cols]. Products are made with a copy in another layout: whoever changes W calls Set.
+	// W is [Rows, Cols]. Products use a copy in another layout: call Set after changing W.
 	W []float32
 	// Bias is [Rows], or nil. It may be changed at any time.
 	Bias []float32
@@ -225,7 +225,7 @@ func (m *Model) loadLinear(d *arch.Linear) (*Linear, error) {
 	return l, err
 }
 
-// Set makes w [Rows, Cols] the weights, and keeps the slice. w may be l.W itself, after its values have been changed.
+// Set makes w [Rows, Cols] the weights and keeps the slice. w may be l.W itself, after its values have been changed.
 func (l *Linear) Set(w []float32) {
 	if len(w) != l.Rows*l.Cols {
 		panic(fmt.Sprintf("internal error: forward.Linear.Set: %d weights for %d x %d", len(w), l.Rows, l.Cols))
@@ -255,8 +255,8 @@ func (l *Linear) back(dst, dy []float32) {
 	})
 }
 
-// Gradient adds the gradient of the weights to dw [Rows, Cols]: the sum over tokens of dy xᵀ, of x [tokens, Cols] and
-// dy [tokens, Rows] as a [Visitor] gets them. Sums are those of kernel.MatMul, and each call adds one to dw.
+// Gradient adds the gradient of the weights to dw [Rows, Cols]: the sum over tokens of dy xᵀ, for x [tokens, Cols] and dy
+// [tokens, Rows] as passed to a [Visitor]. Sums are those of kernel.MatMul, and each call adds one to dw.
 func (l *Linear) Gradient(dw, x, dy []float32) {
 	n := rows("Linear.Gradient", x, l.Cols, dy, l.Rows)
 	if len(dw) != l.Rows*l.Cols {

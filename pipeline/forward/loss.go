@@ -24,9 +24,9 @@ func (m *Model) KLGradient(q, p []float32) float64 {
 	})
 }
 
-// CrossEntropyGradient replaces the logits q [rows, Vocab] by the gradient of the negative log-likelihoods of labels,
-// one for each row: softmax(q), less 1 at the label. A row whose label is negative counts nothing and gets zeros. The
-// result is the sum of the negative log-likelihoods, in nats.
+// CrossEntropyGradient replaces the logits q [rows, Vocab] by the gradient of the negative log-likelihoods of labels, one for
+// each row: softmax(q), less 1 at the label. A row with a negative label adds nothing and gets zeros. The result is the sum of
+// the negative log-likelihoods, in nats.
 func (m *Model) CrossEntropyGradient(q []float32, labels []int32) float64 {
 	vocab := m.decoder.Vocab
 	if len(q) != len(labels)*vocab {
@@ -45,7 +45,7 @@ func (m *Model) CrossEntropyGradient(q []float32, labels []int32) float64 {
 	})
 }
 
-// losses is the sum of f over rows, in their order.
+// losses returns the sum of f over rows, in their order.
 func (m *Model) losses(rows int, f func(r int) float64) (sum float64) {
 	each := make([]float64, rows)
 	kernel.Parallel(m.threads, rows, func(lo, hi int) {

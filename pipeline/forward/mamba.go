@@ -45,7 +45,7 @@ func (a mamba) cost() cost {
 	return cost{token: 2*a.inner() + a.xbc() + a.Heads, fixed: a.State*a.HeadDim + a.HeadDim}
 }
 
-// scaleParts multiplies x, b and c of every row.
+// scaleParts multiplies x, b and c of every row by their factors.
 func (a mamba) scaleParts(rows []float32) {
 	at := 0
 	for k, n := range []int{a.inner(), a.Groups * a.State, a.Groups * a.State} {

@@ -64,15 +64,15 @@ func (p mlp) run(ctx context.Context, s *space, x []float32) ([]float32, error) 
 	return p.inner(ctx, s, x, s.tokens(), s.take(p.cost().token), nil)
 }
 
-// product is what gradients of an MLP need.
+// product holds the values that the backward pass of an MLP needs.
 type product struct {
 	act         *activation
-	x, gate, up []float32 // input, argument of the activation, and what it is multiplied with or nil
+	x, gate, up []float32 // input, argument of the activation, and its other factor or nil
 	plain       []float32 // before the norm
 }
 
-// inner is the input of Down for n rows of x; wide is [n, cost().token]. It keeps in w, if that is not nil, what gradients
-// need.
+// inner computes the input of Down for n rows of x; wide is [n, cost().token]. If w is not nil, inner stores there the values
+// that the backward pass needs.
 func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []float32, w *product) ([]float32, error) {
 	act, err := p.activation(s)
 	if err != nil {
@@ -117,7 +117,7 @@ func (p mlp) record(ctx context.Context, s *space, x []float32) ([]float32, grad
 	return y, func(dy []float32, v Visitor) []float32 { return p.back(s, w, dy, v) }, err
 }
 
-// back takes d, the gradient of the input of Down, which it changes, to that of the input of the block.
+// back turns d, the gradient of the input of Down, into that of the input of the block. It changes d.
 func (p mlp) back(s *space, w *product, d []float32, v Visitor) []float32 {
 	if p.Norm != nil {
 		s.held.norm(p.Norm).back(w.plain, d, p.Intermediate, v)
@@ -148,7 +148,7 @@ func (p mlp) back(s *space, w *product, d []float32, v Visitor) []float32 {
 	return s.gather(w.x, v, flow{&p.Gate, w.gate}, flow{&p.Up, w.up})
 }
 
-// activation is the function with its parameters.
+// activation returns the function with its parameters.
 func (p mlp) activation(s *space) (*activation, error) {
 	a := &activation{Activation: p.Activation, alpha: p.Alpha, limit: p.Limit}
 	if p.Activation != arch.XIELU {

@@ -1,27 +1,28 @@
-// Package forward computes a decoder in float32, straight from its description and the tensors of its checkpoint. It is
-// the one forward pass of the program: pipeline/reference scores texts with it, pipeline/calibrate watches it, replaces
-// weights in it and takes gradients back through it.
+// Package forward computes a decoder in float32, directly from its description and the tensors of its checkpoint. It is the only
+// forward pass of the program: pipeline/reference scores texts with it; pipeline/calibrate observes activations, replaces
+// weights and computes gradients with it.
 //
-// Call [New], then [Embedding.States] for the states of some windows, [Layer.Forward] of every [Model.Layer], and
-// [Head.Logits] of [Model.Head]. These read weights when they need them. [Model.LoadLayer] and [Model.LoadHead] hold the weights in
-// memory, where they can be looked at and replaced: [Layer.Read] gives the vector that a linear layer reads, [Linear.Set]
-// puts other weights in place, [Layer.Backward] takes the gradient of a loss from the output of a layer to its input. A
-// [Cache] advances windows by one token at a time.
+// Call [New], then [Embedding.States] for the states of some windows, [Layer.Forward] of every [Model.Layer], and [Head.Logits]
+// of [Model.Head]. These read weights when they need them. [Model.LoadLayer] and [Model.LoadHead] keep the weights in memory,
+// where they can be read and replaced: [Layer.Read] returns the vector that a linear layer reads, [Linear.Set] replaces weights,
+// and [Layer.Backward] turns the gradient of the output of a layer into that of its input. A [Cache] advances windows by one
+// token at a time.
 //
-// A layer is a list of branches, a branch a block between norms. A block is one file: it checks its dimensions, says how
-// much memory it needs, and runs. Those with a backward pass implement a second interface, see
-// [CheckBackward]. Attention takes rotation and mask as values, so that other orders of tokens are other values of them.
+// A layer is a list of branches, a branch a block between norms. A block is one file: it checks its dimensions, reports how much
+// memory it needs, and runs. Blocks with a backward pass implement a second interface, see [CheckBackward]. Attention takes
+// rotation and mask as values, so that another order of tokens needs only other values.
 //
-// Products and states are float32; norms, functions and convolutions are float64, rounded once. All results have the same
-// bits on every machine, for every number of threads, however much of the weights is kept in memory, and for a window
-// whichever others it is computed with. Sums over tokens, the gradients of weights, are taken in the order of the tokens.
+// Products and states are float32; norms, functions and convolutions are computed in float64 and rounded once. All results have
+// the same bits on every machine, for every number of threads, however much of the weights is kept in memory, and for a window
+// regardless of the others that are computed with it. Sums over tokens, such as the gradients of weights, are taken in the order
+// of the tokens.
 //
-// This package is one side of every verification; the other side is the packaged graph. So it must not share code with
-// what lowers, plans, packs and executes graphs. Common to both sides are the description, which recorded logits of
-// transformers are compared with for every family, and the functions of runtime/kernel that have tests of their own
-// against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and
-// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored
-// numbers, the order of a layer, attention, routing and recurrences are written here a second time.
+// This package is one side of every verification; the other side is the packaged graph. So it must not share code with the
+// packages that lower, plan, pack and execute graphs. The two sides share the description, which is checked against recorded
+// logits of transformers for every family, and the functions of runtime/kernel that have tests of their own against plain loops
+// and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and scales of vectors, Softmax, SiLU,
+// RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers, the order of a layer,
+// attention, routing and recurrences are implemented here a second time.
 package forward
 
 import (
@@ -64,9 +65,9 @@ type Model struct {
 }
 
 // New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open], on up to threads
-// goroutines; below 1, as many as GOMAXPROCS says. It reads no weights, but compares every slot of d with the facts that
-// src states: a missing tensor and a wrong shape are tensor.ErrCorrupt, an element type that cannot be widened to float32
-// is tensor.ErrUnsupported. The description and the source must not change afterwards.
+// goroutines; values below 1 mean GOMAXPROCS. It reads no weights, but compares every slot of d with the facts that src reports:
+// a missing tensor or a wrong shape is tensor.ErrCorrupt, an element type that cannot be widened to float32 is
+// tensor.ErrUnsupported. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 	if threads < 1 {
 		threads = goruntime.GOMAXPROCS(0)
@@ -87,32 +88,32 @@ func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 	return m, nil
 }
 
-// Decoder is the description that the model computes.
+// Decoder returns the description that the model computes.
 func (m *Model) Decoder() *arch.Decoder { return m.decoder }
 
 // Weights are sizes of weights in float32, in bytes.
 type Weights struct {
-	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time
-	// where matrices are not kept.
+	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time if
+	// matrices are not kept.
 	All, Slab int64
 	// read is the largest piece that a thread widens at a time.
 	read int64
 }
 
-// Weights are those of the model.
+// Weights returns the sizes of the model's weights.
 func (m *Model) Weights() Weights { return m.weights }
 
-// Keep lets so many bytes of matrices stay in memory once they have been read, and all vectors; every other matrix is read
-// again for each product. Without it nothing is kept.
+// Keep lets up to the given number of bytes of matrices, and all vectors, stay in memory once they have been read; every other
+// matrix is read again for each product. Without Keep, nothing stays in memory.
 func (m *Model) Keep(bytes int64) {
 	m.room.Store(bytes)
 	m.keeping = true
 }
 
-// TokenBytes is what the activations of a token take within a layer.
+// TokenBytes is the memory for the activations of a token within a layer.
 func (m *Model) TokenBytes() int64 { return 4 * int64(m.cost.token) }
 
-// Overhead is what the buffers of the threads and the rotary tables take with windows of up to longest tokens.
+// Overhead is the memory for the buffers of the threads and the rotary tables, with windows of up to longest tokens.
 func (m *Model) Overhead(longest int) int64 {
 	floats := int64(0)
 	for r := range m.ropes {
@@ -121,12 +122,12 @@ func (m *Model) Overhead(longest int) int64 {
 			floats += 2 * int64(r.Dim)
 		}
 	}
-	// Rows of a matrix take up to 8 bytes an element as stored.
+	// Rows of a matrix take up to 8 bytes per element as stored.
 	thread := 3*m.weights.read + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
 	return int64(m.threads)*thread + 4*int64(longest)*floats
 }
 
-// LeastWeights is about how many bytes products need where no matrix is kept: a slab, and what threads read.
+// LeastWeights is about how many bytes products need if no matrix is kept: a slab, and the read buffers of the threads.
 func LeastWeights(threads int) int64 { return slabBytes + 3*readBytes*int64(threads) }
 
 // each calls f for every unit below n, on all threads, until one fails or ctx ends. f may use the buffer until it
@@ -156,7 +157,7 @@ func (m *Model) each(ctx context.Context, n int, f func(unit int, b *buffer) err
 	return context.Cause(ctx)
 }
 
-// rows is the number of rows of width values in x, of which y must have the same with its own width.
+// rows returns the number of rows of width values in x; y must have the same number with its own width.
 func rows(call string, x []float32, width int, y []float32, yWidth int) int {
 	n := len(x) / width
 	if len(x) != n*width || len(y) != n*yWidth {

@@ -7,18 +7,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// gradientTokens is how many tokens are summed before the sum joins that of the others: the order of a sum over tokens
-// does not depend on threads.
+// gradientTokens is how many tokens are summed before their sum is added to the others: so the order of a sum over tokens does
+// not depend on threads.
 const gradientTokens = 64
 
-// Norm is y = x / sqrt(mean(x²) + Eps) * Gamma for runs x of as many elements as there are gains, or parts of such a run
-// each for itself with their parts of the gains; if Centered, mean(x) is subtracted from x first. Beta is added.
+// Norm is y = x / sqrt(mean(x²) + Eps) * Gamma for runs x of as many elements as Gamma has, or separately for the parts of such
+// a run and of Gamma; if Centered, mean(x) is subtracted from x first. Beta is added.
 type Norm struct {
 	// Weight names the tensor of Gamma. Several norms may share it.
 	Weight arch.Weight
 	// Gamma may be changed at any time.
 	Gamma []float32
-	// Beta is as long, or nil.
+	// Beta has the length of Gamma, or is nil.
 	Beta     []float32
 	Eps      float32
 	Centered bool
@@ -26,7 +26,7 @@ type Norm struct {
 	parts, threads int
 }
 
-// readNorm gets the vectors of a norm from read.
+// readNorm reads the vectors of a norm with read.
 func (m *Model) readNorm(d *arch.Norm, read func(arch.Weight) ([]float32, error)) (*Norm, error) {
 	n := &Norm{Weight: d.Gamma, Eps: float32(d.Eps), Centered: d.Centered, parts: max(d.Parts, 1), threads: m.threads}
 	var err error
@@ -39,7 +39,7 @@ func (m *Model) readNorm(d *arch.Norm, read func(arch.Weight) ([]float32, error)
 // width is how many elements are normalised together.
 func (n *Norm) width() int { return len(n.Gamma) / n.parts }
 
-// gains are those of row i.
+// gains returns the elements of Gamma for row i.
 func (n *Norm) gains(i int) (at int, gamma []float32) {
 	at = i % n.parts * n.width()
 	return at, n.Gamma[at : at+n.width()]
@@ -91,7 +91,7 @@ func (n *Norm) moments(x []float32) (mean, r float64) {
 //	dx = r (g - x r² (g·x)/N)
 //	dGamma = sum over rows of r x dy
 //
-// and if Centered, with x and r those after the subtraction of the mean, dx less its own mean.
+// and if Centered, with x and r those after subtraction of the mean, dx minus its own mean.
 func (n *Norm) back(x, dy []float32, token int, v Visitor) {
 	width := n.width()
 	step := gradientTokens * token / width
@@ -123,7 +123,7 @@ func (n *Norm) back(x, dy []float32, token int, v Visitor) {
 	v.Norm(n, total)
 }
 
-// backRow is back for a row; it adds the row's part of the gradient of Gamma to sum. Sums over a row have four lanes.
+// backRow is back for one row; it adds the row's part of the gradient of Gamma to sum. Sums over a row have four lanes.
 func (n *Norm) backRow(sum []float64, x, dy, gamma []float32) {
 	x, dy, sum = x[:len(gamma)], dy[:len(gamma)], sum[:len(gamma)]
 	var squares, dots [4]float64
@@ -155,7 +155,7 @@ func (n *Norm) backRow(sum []float64, x, dy, gamma []float32) {
 	}
 }
 
-// backCentered is backRow for a norm that is Centered.
+// backCentered is backRow for a Centered norm.
 func (n *Norm) backCentered(sum []float64, x, dy, gamma []float32) {
 	mean, r := n.moments(x)
 	var all, dots [4]float64

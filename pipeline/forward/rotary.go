@@ -9,8 +9,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// rotation gives cosine and sine of the angles by which the heads of a token of the group turn, each once for each half of
-// what is turned. nil turns nothing.
+// rotation returns cosine and sine of the rotation angles for the heads of a token of the group, each repeated for the two
+// halves of the rotated elements. nil rotates nothing.
 type rotation func(token int) (cos, sin []float32)
 
 // back is the opposite rotation.
@@ -28,7 +28,7 @@ func (r rotation) back() rotation {
 	}
 }
 
-// rotate turns elements j and j+dim/2 of every head of x, dim being what the rotation has angles for.
+// rotate turns elements j and j+dim/2 of every head of x; dim is the number of elements that the rotation covers.
 func (s *space) rotate(x []float32, by rotation, heads, dim int) {
 	if by == nil {
 		return
@@ -42,7 +42,7 @@ func (s *space) rotate(x []float32, by rotation, heads, dim int) {
 	})
 }
 
-// rotation turns every token by its position.
+// rotation returns the rotation of every token by its position.
 func (s *space) rotation(of *arch.Rope) rotation {
 	if of == nil {
 		return nil
@@ -61,18 +61,18 @@ func (s *space) rotation(of *arch.Rope) rotation {
 
 // rotary holds the angles of one description.
 type rotary struct {
-	// long is that of the long factors, for windows of more tokens than Original; empty without them.
+	// long holds the angles of the long factors, for windows of more tokens than Original; empty without them.
 	short, long angles
 }
 
-// angles holds cosine and sine, [positions, dim] each, once for each half of a head.
+// angles holds cosine and sine, [positions, dim] each, repeated for the two halves of a head.
 type angles struct {
 	dim, positions int
 	cos, sin       []float32
 }
 
-// newAngles takes angles, sines and cosines in float64 and rounds once. kernel.Sincos gives the same bits on every
-// architecture, so that measured numbers, which reach manifests, do too.
+// newAngles computes angles, sines and cosines in float64 and rounds once. kernel.Sincos gives the same bits on every
+// architecture, and so do the measured numbers in manifests.
 func newAngles(frequencies []float64, scale float64, positions int) angles {
 	half := len(frequencies)
 	t := angles{dim: 2 * half, positions: positions, cos: make([]float32, positions*2*half), sin: make([]float32, positions*2*half)}
@@ -92,7 +92,7 @@ func (t *angles) at(pos int) (cos, sin []float32) {
 	return t.cos[pos*t.dim : (pos+1)*t.dim], t.sin[pos*t.dim : (pos+1)*t.dim]
 }
 
-// reach makes the tables reach as many positions. A table that is in use stays as it is.
+// reach extends the tables to the given number of positions. A table in use stays unchanged.
 func (m *Model) reach(positions int) error {
 	if float64(positions)*m.fastest > kernel.SincosLimit {
 		return fmt.Errorf("rotation by %v radians a position over %d tokens: %w", m.fastest, positions, tensor.ErrUnsupported)
@@ -110,7 +110,7 @@ func (m *Model) reach(positions int) error {
 	return nil
 }
 
-// addRope notes a table that a block uses for heads of dim elements.
+// addRope records a table that a block uses for heads of dim elements.
 func (m *Model) addRope(r *arch.Rope, dim int) error {
 	if r == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// route chooses the experts of a token by its scores, which it changes: chosen and weights have TopK elements. Of equal
-// experts and groups the first ones are taken. NaN scores give NaN weights.
+// route chooses the experts of a token by its scores, which it changes: chosen and weights have TopK elements. Ties between
+// experts or groups go to the first. NaN scores give NaN weights.
 func (e experts) route(scores, correction []float32, chosen []int32, weights []float32, b *buffer) {
 	switch e.Scoring {
 	case arch.Softmax:
@@ -57,7 +57,7 @@ func (e experts) route(scores, correction []float32, chosen []int32, weights []f
 	}
 }
 
-// mix makes the scores of the chosen their weights.
+// mix turns the scores of the chosen experts into their weights.
 func (e experts) mix(scores []float32, chosen []int32) {
 	var weights [2]float32
 	for i, c := range chosen {
@@ -76,7 +76,7 @@ func (e experts) mix(scores []float32, chosen []int32) {
 	}
 }
 
-// restrict makes the experts outside the best groups the worst.
+// restrict gives the experts outside the best groups the lowest scores.
 func (e experts) restrict(good, groups []float32) {
 	size := len(good) / e.Groups
 	var best []int32

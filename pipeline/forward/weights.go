@@ -10,16 +10,16 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// buffer is what one goroutine needs; its slices grow to the largest use.
+// buffer is the scratch memory of one goroutine; its slices grow to the largest use.
 type buffer struct {
 	raw []byte
 	f32 []float32
 
-	floats []float32 // of a block
+	floats []float32 // for a block
 	keys   kernel.Packed
 }
 
-// grow is a slice of n elements whose content is arbitrary.
+// grow returns a slice of n elements with arbitrary content.
 func grow[T any](s *[]T, n int) []T {
 	if cap(*s) < n {
 		*s = make([]T, n)
@@ -27,7 +27,7 @@ func grow[T any](s *[]T, n int) []T {
 	return (*s)[:n]
 }
 
-// weight is an opened tensor: rows of cols elements, a vector being one row.
+// weight is an opened tensor: rows of cols elements; a vector is one row.
 type weight struct {
 	name  string
 	dtype tensor.DType
@@ -89,7 +89,7 @@ func (m *Model) values(w arch.Weight) ([]float32, error) {
 	return x, nil
 }
 
-// vector is a vector that is not to be changed, such as a norm's gain or a bias.
+// vector returns a vector that must not be changed, such as a norm's gain or a bias.
 func (m *Model) vector(w arch.Weight) ([]float32, error) {
 	m.lock.Lock()
 	x := m.vectors[w.Tensor]

@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// widen reads len(dst) stored numbers as float32. It is apart from runtime/kernel's, with which weights are read where a
-// package is written: a mistake in that one would otherwise be in both numbers that are compared.
+// widen reads len(dst) stored numbers as float32. It is separate from the functions of runtime/kernel that read the weights of a
+// package: a mistake in shared code would affect both sides of a comparison and go unnoticed.
 func widen(dst []float32, src []byte, t tensor.DType) error {
 	switch t {
 	case tensor.BF16:

@@ -1,16 +1,14 @@
-// Package reference scores texts with a model in float32, straight from its description and the tensors of its checkpoint.
-// It is the second opinion that packages are judged by. The computation is [forward]; that package lists the code which the two
-// sides of a verification share. This one adds tiles of logits and a limit of memory.
+// Package reference scores texts with a model in float32, directly from its description and the tensors of its checkpoint.
+// Packages are verified against it. The computation is in [forward], which lists the code that the two sides of a verification
+// share. This package adds tiles of logits and a memory limit.
 //
-// Call [New], then [Model.Score] for logits, or [Model.Hidden] and [Model.Logits] to advance two models
-// in step and compare their heads tile by tile. [Model.Layers] gives the residual stream after every
-// layer, to find the first bad one.
+// Call [New], then [Model.Score] for logits, or [Model.Hidden] and [Model.Logits] to advance two models in step and compare
+// their heads tile by tile. [Model.Layers] returns the residual stream after every layer, to find the first wrong one.
 //
-// Work goes layer by layer over all windows. Weights that take no more than a quarter of the memory limit are widened
-// once and kept; those of larger models pass through in slabs of 16 MiB, so that the size of the checkpoint does
-// not matter. In addition, only hidden states and the activations of a few windows are held.
-// The numbers depend neither on the number of threads nor on the memory limit, nor on which windows are
-// scored together.
+// Work proceeds layer by layer over all windows. Weights that take up to a quarter of the memory limit are widened once and
+// kept; those of larger models pass through in slabs of 16 MiB, so that the size of the checkpoint does not matter. In addition,
+// only hidden states and the activations of a few windows are in memory. The numbers depend neither on the number of threads nor
+// on the memory limit, nor on which windows are scored together.
 package reference
 
 import (
@@ -22,20 +20,20 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxTileRows bounds a tile of logits where memory does not: more rows make no better use of a weight.
+// maxTileRows bounds a tile of logits if memory does not: more rows would not make reading a weight any cheaper per row.
 const maxTileRows = 256
 
-// Options say what the computation may use.
+// Options set the resources of the computation.
 type Options struct {
-	// Threads is how many goroutines compute; below 1, as many as GOMAXPROCS says.
+	// Threads is the number of goroutines that compute; values below 1 mean GOMAXPROCS.
 	Threads int
-	// Memory is how many bytes the model may hold at a time; below 1, 1 GiB. Up to a quarter goes to kept weights, or
-	// else a slab of one; the buffers of the threads come next; what is left goes in halves to hidden states and to
-	// activations, later logits.
+	// Memory is how many bytes the model may use at a time; values below 1 mean 1 GiB. Up to a quarter goes to kept weights, or
+	// else a slab of one; the buffers of the threads come next; the rest is divided equally between hidden states and activations,
+	// later logits.
 	Memory int64
 }
 
-// Model scores with one decoder. It is safe for concurrent use, each call within the limits on its own.
+// Model scores with one decoder. It is safe for concurrent use; the limits apply to each call.
 type Model struct {
 	decoder *arch.Decoder
 	pass    *forward.Model
@@ -52,8 +50,8 @@ type Tile struct {
 	Logits []float32
 }
 
-// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open]. It reads no
-// weights; errors are those of [forward.New]. The description and the source must not change afterwards.
+// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open]. It reads no weights; its
+// errors are those of [forward.New]. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 	pass, err := forward.New(d, src, opts.Threads)
 	if err != nil {
@@ -72,9 +70,9 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 // keeps reports whether widened weights are kept: a quarter of the memory must hold all of them.
 func (m *Model) keeps() bool { return m.pass.Weights().All <= m.memory/4 }
 
-// Score hands out the logits of every position of every window, in order of windows and positions. A
-// window is a context of its own: its first token has position 0 and sees nothing before it. A tile is
-// valid until visit returns; an error of visit ends the run and comes back as it is.
+// Score calls visit with the logits of every position of every window, in order of windows and positions. A window is an
+// independent context: its first token has position 0. A tile is valid until visit returns; an error of visit ends the run and
+// is returned unchanged.
 func (m *Model) Score(ctx context.Context, windows [][]int32, visit func(Tile) error) error {
 	for done := 0; done < len(windows); {
 		n := m.Fit(windows[done:])
@@ -96,8 +94,8 @@ func (m *Model) Score(ctx context.Context, windows [][]int32, visit func(Tile) e
 	return nil
 }
 
-// tiles evaluates the head. A stretch of rows may cover the ends of several windows, so that the head is
-// read once for many short ones.
+// tiles evaluates the head. A run of rows may cover the ends of several windows, so that the head is read once for many short
+// ones.
 func (m *Model) tiles(ctx context.Context, windows [][]int32, hidden []float32, visit func(Tile) error) error {
 	width, vocab := m.decoder.Hidden, m.decoder.Vocab
 	total := len(hidden) / width
@@ -128,8 +126,8 @@ func (m *Model) tiles(ctx context.Context, windows [][]int32, hidden []float32, 
 	return nil
 }
 
-// Hidden is the input of the head: hidden states after the final norm, [total tokens, Hidden], windows one
-// after another. All windows must fit the memory limit at once, see [Model.Fit].
+// Hidden returns the input of the head: hidden states after the final norm, [total tokens, Hidden], windows one after another.
+// All windows must fit the memory limit at once, see [Model.Fit].
 func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error) {
 	h, err := m.forward(ctx, windows, func(int, []float32) error { return nil })
 	if err != nil {
@@ -138,7 +136,7 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	return h, m.Norm(h)
 }
 
-// Norm applies the final norm to rows of the last states that [Model.Layers] gave, in place.
+// Norm applies the final norm to rows of the last states that [Model.Layers] returned, in place.
 func (m *Model) Norm(hidden []float32) error {
 	head, err := m.pass.Head()
 	if err != nil {
@@ -148,9 +146,9 @@ func (m *Model) Norm(hidden []float32) error {
 	return nil
 }
 
-// Layers hands out the residual stream after layers 0, 1, and so on: [total tokens, Hidden], windows one
-// after another, valid until visit returns and not to be changed. All windows must fit the memory limit at
-// once, see [Model.Fit]. An error of visit ends the run and comes back as it is.
+// Layers calls visit with the residual stream after layers 0, 1, and so on: [total tokens, Hidden], windows one after another,
+// valid until visit returns and not to be changed. All windows must fit the memory limit at once, see [Model.Fit]. An error of
+// visit ends the run and is returned unchanged.
 func (m *Model) Layers(ctx context.Context, windows [][]int32, visit func(layer int, hidden []float32) error) error {
 	_, err := m.forward(ctx, windows, visit)
 	return err
@@ -181,7 +179,7 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	return h, nil
 }
 
-// windows bounds what is computed at a time so that its activations fit; [Model.Fit] ensures that each window does.
+// windows bounds the tokens that are computed at a time so that their activations fit; [Model.Fit] ensures that each window does.
 func (m *Model) windows(windows [][]int32) (w forward.Windows) {
 	longest := 0
 	for _, x := range windows {
@@ -192,8 +190,8 @@ func (m *Model) windows(windows [][]int32) (w forward.Windows) {
 	return w
 }
 
-// Logits applies the head, and the scale and bound of its results, to rows of the result of [Model.Hidden]: dst is
-// [rows, Vocab], hidden [rows, Hidden].
+// Logits applies the head, and the scale and bound of its results, to rows of the result of [Model.Hidden]: dst is [rows,
+// Vocab], hidden [rows, Hidden].
 func (m *Model) Logits(ctx context.Context, dst, hidden []float32) error {
 	rows := len(hidden) / m.decoder.Hidden
 	if len(hidden) != rows*m.decoder.Hidden || len(dst) != rows*m.decoder.Vocab {
@@ -206,8 +204,8 @@ func (m *Model) Logits(ctx context.Context, dst, hidden []float32) error {
 	return head.Logits(ctx, dst, hidden)
 }
 
-// Fit is how many of the leading windows [Model.Hidden] and [Model.Layers] can take at once. 0 of some
-// windows means that the first one alone is too long for the memory limit.
+// Fit returns how many of the leading windows [Model.Hidden] and [Model.Layers] can process at once. 0 means that the first
+// window alone is too long for the memory limit.
 func (m *Model) Fit(windows [][]int32) int {
 	var tokens int64
 	longest := 0
@@ -222,18 +220,18 @@ func (m *Model) Fit(windows [][]int32) int {
 	return len(windows)
 }
 
-// LeastMemory is the smallest limit in bytes with which a window of length tokens fits, see [Model.Fit].
+// LeastMemory returns the smallest limit in bytes with which a window of length tokens fits, see [Model.Fit].
 func (m *Model) LeastMemory(length int) int64 {
 	weights := m.pass.Weights()
 	rest := m.pass.Overhead(length) + 2*int64(length)*max(4*int64(m.decoder.Hidden), m.pass.TokenBytes()) + 1
-	// A limit of four times the weights keeps them, which leaves less if the rest is large.
+	// A limit of four times the weights keeps them, which leaves too little if the rest is large.
 	if least := rest + weights.Slab; least < 4*weights.All {
 		return least
 	}
 	return rest + max(weights.Slab, weights.All)
 }
 
-// room is half of what the limit leaves besides weights, the buffers of the threads and the rotary tables, for windows
+// room is half of the memory that the limit leaves after weights, the buffers of the threads and the rotary tables, for windows
 // of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
 	weights := m.pass.Weights()
