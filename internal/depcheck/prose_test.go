@@ -5,7 +5,6 @@ import (
 	"go/scanner"
 	"go/token"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,9 +16,6 @@ import (
 const maxWidth = 160
 
 var rawString = regexp.MustCompile("`[^`]*`")
-
-// unchecked are the directories whose Go files TestProse does not check yet.
-var unchecked = []string{"internal/hub", "internal/transfer", "internal/transfer/benchhub", "pipeline/calibrate", "pipeline/forward", "pipeline/reference"}
 
 // stilted maps phrases that a native reader stumbles over to plain ones. Comments and string literals do not have them.
 var stilted = map[string]string{
@@ -57,7 +53,7 @@ var phrases = regexp.MustCompile(`\b(?:` + strings.Join(slices.Sorted(maps.Keys(
 func TestProse(t *testing.T) {
 	files := 0
 	walk(t, func(name string) {
-		if !strings.HasSuffix(name, ".go") || slices.Contains(unchecked, path.Dir(name)) || name == "internal/depcheck/prose_test.go" {
+		if !strings.HasSuffix(name, ".go") || name == "internal/depcheck/prose_test.go" {
 			return
 		}
 		src := read(t, name)

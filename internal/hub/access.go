@@ -56,7 +56,7 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 		return false, nil
 	})
 	if err != nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", h.repo).Msg("the hub does not say whether the repository is gated or private")
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", h.repo).Msg("the hub does not report whether the repository is gated or private")
 	}
 	return l.listed
 }

@@ -38,7 +38,8 @@ func TestAccess(t *testing.T) {
 		{"absent, no token", "org/none", "", "", "", false, fs.ErrPermission, "no such repository"},
 		{"absent", "org/none", "", fakehub.Token, "", false, fs.ErrNotExist, "no such repository"},
 		{"no such revision", "org/tiny", "none", fakehub.Token, "", false, fs.ErrNotExist, "no such branch, tag or commit"},
-		{"wrong token", "org/tiny", "", "hf_wrong", "", false, fs.ErrPermission, "the token is not valid: it may have expired or been withdrawn; set another HF_TOKEN"},
+		{"wrong token", "org/tiny", "", "hf_wrong", "", false, fs.ErrPermission,
+			"the token is not valid: it may have expired or been withdrawn; set another HF_TOKEN"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := o
@@ -75,7 +76,7 @@ func TestAccess(t *testing.T) {
 		want string
 	}{
 		{fakehub.Rule{Fault: fakehub.Status, Status: 429, RetryAfter: "0"}, "429: too many requests"},
-		{fakehub.Rule{Fault: fakehub.Status, Status: 503}, "the hub is not well"},
+		{fakehub.Rule{Fault: fakehub.Status, Status: 503}, "the hub has a problem"},
 		{fakehub.Rule{Fault: fakehub.Status, Status: 451}, "for legal reasons"},
 	} {
 		h.ClearFaults()

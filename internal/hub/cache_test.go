@@ -252,7 +252,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestNoLinks is for systems without symbolic links, and for who does not want them.
+// TestNoLinks covers systems without symbolic links, and users who do not want them.
 func TestNoLinks(t *testing.T) {
 	files := tinyFiles()
 	h, _, commit, o := realHub(t, files)

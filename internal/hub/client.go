@@ -68,13 +68,13 @@ func (h *host) url(elem ...string) *url.URL { return h.Home.JoinPath(elem...) }
 func newClient(o Options, repo string) (*client, error) {
 	kind, ok := services[o.Source]
 	if !ok {
-		return nil, fmt.Errorf("source %.40q is no hub that is known", o.Source)
+		return nil, fmt.Errorf("source %.40q is not a known hub", o.Source)
 	}
 	if err := checkToken(o.Token); err != nil {
 		return nil, err
 	}
 	if len(o.Mirrors) > MaxMirrors {
-		return nil, fmt.Errorf("%d mirrors are more than %d", len(o.Mirrors), MaxMirrors)
+		return nil, fmt.Errorf("%d mirrors, at most %d are allowed", len(o.Mirrors), MaxMirrors)
 	}
 	c := &client{service: kind, o: o}
 	for i, address := range append([]string{cmp.Or(o.Endpoint, endpoints[o.Source])}, o.Mirrors...) {
@@ -121,7 +121,7 @@ func parseEndpoint(address string) (*url.URL, error) {
 // checkToken rejects tokens that a header cannot carry. The token itself is never shown.
 func checkToken(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("the token (from the environment or the token file) has spaces, line breaks or other characters that no token has")
+		return errors.New("the token (from the environment or the token file) contains spaces, line breaks or other characters that are invalid in a token")
 	}
 	return nil
 }

@@ -39,13 +39,17 @@ func TestOptionsFromEnv(t *testing.T) {
 		{"cache", map[string]string{"HF_HUB_CACHE": dir, "HUGGINGFACE_HUB_CACHE": "old"}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_login"}},
 		{"old cache", map[string]string{"HUGGINGFACE_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_login"}},
 		{"token", map[string]string{"HF_TOKEN": " hf_env\n", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_env"}},
-		{"token file", map[string]string{"HF_TOKEN_PATH": filepath.Join(dir, "other"), "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_other"}},
-		{"no token", map[string]string{"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "HF_TOKEN": "x", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir}},
+		{"token file", map[string]string{"HF_TOKEN_PATH": filepath.Join(dir, "other"), "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint,
+			CacheDir: dir, Token: "hf_other"}},
+		{"no token", map[string]string{"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "HF_TOKEN": "x", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint,
+			CacheDir: dir}},
 		{"endpoint, offline", map[string]string{"HF_ENDPOINT": "https://mirror.example/", "HF_HUB_OFFLINE": "yes", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: "https://mirror.example", CacheDir: dir, Token: "t", Offline: true}},
 		{"variable that is not set", map[string]string{"HF_HUB_CACHE": "/x/$NONE/y"}, Options{Endpoint: DefaultEndpoint, CacheDir: "/x/$NONE/y", Token: "hf_login"}},
-		{"others", map[string]string{"HF_HUB_CACHE": dir, "HF_TOKEN": "t", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_ETAG_TIMEOUT": "3", "HF_HUB_DISABLE_SYMLINKS": "1", "HF_HUB_USER_AGENT_ORIGIN": "a\r\nb"},
-			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t", Stall: 30 * time.Second, Ask: 3 * time.Second, NoLinks: true, UserAgent: "llmexport; origin/a b"}},
+		{"others", map[string]string{"HF_HUB_CACHE": dir, "HF_TOKEN": "t", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_ETAG_TIMEOUT": "3",
+			"HF_HUB_DISABLE_SYMLINKS": "1", "HF_HUB_USER_AGENT_ORIGIN": "a\r\nb"},
+			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t", Stall: 30 * time.Second, Ask: 3 * time.Second, NoLinks: true,
+				UserAgent: "llmexport; origin/a b"}},
 		{"not offline", map[string]string{"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "off", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t"}},
 	} {
@@ -88,7 +92,8 @@ func TestModelScopeFromEnv(t *testing.T) {
 			t.Error(c.name, d, err)
 		}
 	}
-	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}[k] }); err == nil || !strings.Contains(err.Error(), "HF_HUB_DOWNLOAD_TIMEOUT") {
+	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}[k] }); err == nil ||
+		!strings.Contains(err.Error(), "HF_HUB_DOWNLOAD_TIMEOUT") {
 		t.Error(err)
 	}
 }

@@ -103,7 +103,8 @@ func TestOldBlobs(t *testing.T) {
 	put := func(name string, content []byte) {
 		t.Helper()
 		old, link := c.blob("d41d8cd98f00b204e9800998ecf8427e-2."+name), filepath.Join(s.Dir, name)
-		if err := errors.Join(os.WriteFile(old, content, 0o666), os.RemoveAll(link), os.Symlink(filepath.Join("..", "..", "blobs", filepath.Base(old)), link)); err != nil {
+		if err := errors.Join(os.WriteFile(old, content, 0o666), os.RemoveAll(link), os.Symlink(filepath.Join("..", "..", "blobs", filepath.Base(old)),
+			link)); err != nil {
 			t.Skip("links need a right here: ", err)
 		}
 	}

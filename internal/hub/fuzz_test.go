@@ -19,7 +19,8 @@ import (
 // FuzzListing holds that no answer of a hub panics, and that no name it gives leaves its directory.
 func FuzzListing(f *testing.F) {
 	seeds := 0
-	for _, rules := range [][]fakehub.Rule{nil, {{Fault: fakehub.ListNames}}, {{Fault: fakehub.ListNames, Names: []string{`..\LICENSE`}}}, {{Fault: fakehub.ListSize, Bytes: -1 << 40}}} {
+	for _, rules := range [][]fakehub.Rule{nil, {{Fault: fakehub.ListNames}}, {{Fault: fakehub.ListNames, Names: []string{`..\LICENSE`}}},
+		{{Fault: fakehub.ListSize, Bytes: -1 << 40}}} {
 		h := fakehub.New()
 		h.Repo(testRepo).Commit("main", tinyFiles())
 		h.Fault(rules...)
@@ -68,7 +69,7 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-// A list that is nested without end is refused before it is read, whoever gives it.
+// A list that is nested without end is rejected before it is read, regardless of its source.
 func TestDeepLists(t *testing.T) {
 	deep := []byte(`{"x":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`)
 	for name, parse := range map[string]func([]byte) error{

@@ -164,16 +164,16 @@ func (s *Snapshot) drop(f File) string {
 	repo := filepath.Dir(filepath.Dir(s.Dir))
 	root, err := os.OpenRoot(repo)
 	if err != nil {
-		return "; it has to be removed from the cache: " + err.Error()
+		return "; remove it from the cache, which failed here: " + err.Error()
 	}
 	defer root.Close()
 	entry := filepath.Join("snapshots", filepath.Base(s.Dir), filepath.FromSlash(f.Name))
 	for _, path := range []string{filepath.Join("blobs", f.SHA256), entry} {
 		if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "; it has to be removed from the cache: " + err.Error()
+			return "; remove it from the cache, which failed here: " + err.Error()
 		}
 	}
-	return "; it is removed from the cache, so that the next run fetches it"
+	return "; it was removed from the cache, so the next run downloads it again"
 }
 
 // isGitBlob compares a file with git's hash of its content.
@@ -191,7 +191,7 @@ func loadMemo(ctx context.Context, path string) *memo {
 			err = sealed.Unmarshal(memoName, b, m)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			zerolog.Ctx(ctx).Warn().Err(err).Str("file", path).Msg("remembered digests are unreadable, files are read again")
+			zerolog.Ctx(ctx).Warn().Err(err).Str("file", path).Msg("the file of remembered digests is unreadable; reading the weights again")
 		}
 		if err != nil || m.Version != 1 {
 			m = &memo{}

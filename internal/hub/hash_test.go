@@ -108,7 +108,8 @@ func TestReread(t *testing.T) {
 		t.Errorf("what was just read is read again: %v", err)
 	}
 	later := hashed()
-	if err := later.Reread(t.Context()); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "model.safetensors") || !strings.Contains(err.Error(), "touch it") {
+	if err := later.Reread(t.Context()); !errors.Is(err, fault.ErrCorrupt) || !strings.Contains(err.Error(), "model.safetensors") ||
+		!strings.Contains(err.Error(), "touch it") {
 		t.Errorf("a flipped bit: %v", err)
 	}
 	put("abc")

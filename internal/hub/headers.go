@@ -116,7 +116,7 @@ func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, total *atomic.Int64,
 	touch func(int)) ([]byte, error) {
 	if size < 8 {
-		return nil, fmt.Errorf("%d bytes are no safetensors file: %w", size, fault.ErrCorrupt)
+		return nil, fmt.Errorf("a file of %d bytes is not a safetensors file: %w", size, fault.ErrCorrupt)
 	}
 	b, err := transfer.ReadPart(ctx, open, b, 0, min(size, firstPart), size, touch)
 	if err != nil {
@@ -125,13 +125,13 @@ func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, 
 	n := binary.LittleEndian.Uint64(b)
 	switch {
 	case n > maxHeader:
-		return nil, fmt.Errorf("a header of %d bytes, more than %d: %w", n, maxHeader, fault.ErrCorrupt)
+		return nil, fmt.Errorf("a header of %d bytes exceeds the limit of %d: %w", n, maxHeader, fault.ErrCorrupt)
 	case int64(n) > size-8:
-		return nil, fmt.Errorf("a header of %d bytes in a file of %d: %w", n, size, fault.ErrCorrupt)
+		return nil, fmt.Errorf("a header of %d bytes does not fit a file of %d: %w", n, size, fault.ErrCorrupt)
 	}
 	end := 8 + int64(n)
 	if total.Add(end) > maxHeaders {
-		return nil, fmt.Errorf("headers of more than %d bytes: %w", maxHeaders, fault.ErrUnsupported)
+		return nil, fmt.Errorf("the headers exceed %d bytes in total: %w", maxHeaders, fault.ErrUnsupported)
 	}
 	if b, err = transfer.ReadPart(ctx, open, b, 0, end, size, touch); err != nil {
 		total.Add(-end)

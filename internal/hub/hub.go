@@ -226,7 +226,7 @@ func prepare(ctx context.Context, ref Ref, o Options) (p *prepared, shards []rem
 func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	kind, ok := services[o.Source]
 	if !ok {
-		return nil, fmt.Errorf("source %.40q is no hub that is known", o.Source)
+		return nil, fmt.Errorf("source %.40q is not a known hub", o.Source)
 	}
 	p := &prepared{revision: kind.branch(cmp.Or(ref.Revision, "main"))}
 	if err := errors.Join(checkRepo(ref.Repo), checkRevision(p.revision)); err != nil {
@@ -279,10 +279,10 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	p.listing, err = p.client.list(ctx, p.revision, patience)
 	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
 		if cacheErr != nil {
-			return nil, fmt.Errorf("%w; and the cache does not help: %w", err, cacheErr)
+			return nil, fmt.Errorf("%w; and the cache has no usable snapshot: %w", err, cacheErr)
 		}
 		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", ref.Repo).Str("revision", s.Revision).
-			Msg("the hub cannot be reached, the cached snapshot is used and may be old")
+			Msg("the hub cannot be reached; using the cached snapshot, which may be outdated")
 		p.snapshot = s
 		return p, nil
 	}
@@ -311,7 +311,7 @@ func resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 // run.
 func (p *prepared) keep(ctx context.Context, err error) {
 	if err != nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", p.cache.repo).Msg("the cache cannot remember this snapshot")
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", p.cache.repo).Msg("cannot record this snapshot in the cache; the next run asks the hub again")
 	}
 }
 

@@ -76,7 +76,8 @@ func parseModelScope(b []byte, revision string) (l *listing, named bool, err err
 		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, fault.ErrCorrupt)
 	}
 	if !answer.Success {
-		return nil, false, &StatusError{Status: http.StatusNotFound, Who: "ModelScope", Message: transfer.Said(answer.Message), Hint: "there is no such repository or revision"}
+		return nil, false, &StatusError{Status: http.StatusNotFound, Who: "ModelScope", Message: transfer.Said(answer.Message),
+			Hint: "there is no such repository or revision"}
 	}
 	files := answer.Data.Files
 	if len(files) >= maxModelScope {

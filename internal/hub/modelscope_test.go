@@ -76,9 +76,11 @@ func TestModelScope(t *testing.T) {
 func TestModelScopeCommit(t *testing.T) {
 	old, newest := strings.Repeat("a", 40), strings.Repeat("b", 40)
 	file := func(path, revision string, date int, sum string) map[string]any {
-		return map[string]any{"Path": path, "Type": "blob", "Size": 1, "Sha256": strings.ToUpper(strings.Repeat(sum, 64)), "Revision": revision, "CommittedDate": date}
+		return map[string]any{"Path": path, "Type": "blob", "Size": 1, "Sha256": strings.ToUpper(strings.Repeat(sum, 64)), "Revision": revision,
+			"CommittedDate": date}
 	}
-	files := []map[string]any{file("config.json", old, 1, "1"), file("model.safetensors", newest, 2, "2"), {"Path": "sub", "Type": "tree", "Revision": newest, "CommittedDate": 3}}
+	files := []map[string]any{file("config.json", old, 1, "1"), file("model.safetensors", newest, 2, "2"), {"Path": "sub", "Type": "tree",
+		"Revision": newest, "CommittedDate": 3}}
 	for _, c := range []struct {
 		name     string
 		revision string

@@ -49,10 +49,12 @@ func TestPlanted(t *testing.T) {
 	t.Parallel()
 	files := tinyFiles()
 	config, big := gitSHA1(files["config.json"]), sha256Hex(files[shard1])
-	dirs := []string{"blobs", "snapshots", "refs", ".no_exist", ".llmexport", "trees", ".", "../.locks", "../.locks/models--org--tiny", "snapshots/COMMIT", ".no_exist/COMMIT"}
+	dirs := []string{"blobs", "snapshots", "refs", ".no_exist", ".llmexport", "trees", ".", "../.locks", "../.locks/models--org--tiny",
+		"snapshots/COMMIT", ".no_exist/COMMIT"}
 	names := []string{"blobs/" + config + partName, "blobs/" + big + partName, "blobs/" + config, "blobs/" + big,
 		"refs/main", ".llmexport/COMMIT.json", "trees/COMMIT.json", ".no_exist/COMMIT/vocab.txt", "../CACHEDIR.TAG",
-		"../.locks/models--org--tiny/" + config + ".lock", "../.locks/models--org--tiny/" + big + ".lock", "snapshots/COMMIT/config.json", "snapshots/COMMIT/" + shard1}
+		"../.locks/models--org--tiny/" + config + ".lock", "../.locks/models--org--tiny/" + big + ".lock", "snapshots/COMMIT/config.json",
+		"snapshots/COMMIT/" + shard1}
 	// healed are places that a download fills anyway: what is there is taken away, and never written to.
 	healed := map[string]bool{"blobs/" + config: true, "blobs/" + big: true, "snapshots/COMMIT/config.json": true, "snapshots/COMMIT/" + shard1: true}
 	kinds := map[string]func(path, outside string) error{
@@ -106,7 +108,8 @@ func TestPlanted(t *testing.T) {
 // TestPlantedCheckpoint: a local directory in which something else is in the place of a file is refused before anything is read.
 func TestPlantedCheckpoint(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", shard1, indexFile, "added_tokens.json", "LICENSE"} {
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", shard1, indexFile,
+		"added_tokens.json", "LICENSE"} {
 		for kind, plant := range map[string]func(path string) error{
 			"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o666) },
 			"directory":  func(path string) error { return os.Mkdir(path, 0o777) },

@@ -62,7 +62,8 @@ func tinyFiles() map[string][]byte {
 }
 
 // tinyWanted are those of them that are fetched.
-var tinyWanted = []string{"LICENSE.txt", "README.md", templatesDir + "/tool_use.jinja", "chat_template.json", "config.json", "generation_config.json", shard1, shard2, indexFile, "tokenizer.json"}
+var tinyWanted = []string{"LICENSE.txt", "README.md", templatesDir + "/tool_use.jinja", "chat_template.json", "config.json",
+	"generation_config.json", shard1, shard2, indexFile, "tokenizer.json"}
 
 const shard2 = "model-00002-of-00002.safetensors"
 

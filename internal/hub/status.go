@@ -41,7 +41,7 @@ func (h *host) hint(e *StatusError) string {
 		}
 		return "too many requests: wait some minutes, or set a token, which has a higher limit"
 	case e.Status >= 500:
-		return "the hub is not well: try later, or name a mirror"
+		return "the hub has a problem: try later, or name a mirror"
 	case e.Code == "GatedRepo" && h.Authorize != nil:
 		return "the repository is gated and the token's account has no access: accept its terms at " + h.page
 	case e.Code == "GatedRepo":

@@ -38,7 +38,7 @@ func Head(ctx context.Context, ref Ref, etag string, o Options) (Tip, error) {
 		return Tip{}, err
 	}
 	if o.Offline {
-		return Tip{}, fmt.Errorf("%s: HF_HUB_OFFLINE forbids to ask for new commits", ref)
+		return Tip{}, fmt.Errorf("%s: HF_HUB_OFFLINE is set, so the hub cannot be asked for new commits", ref)
 	}
 	c, err := newClient(o, ref.Repo)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r Ref) Check() error {
 
 func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 	if c.o.Source != "" {
-		return Tip{}, fmt.Errorf("new commits are not asked for on %s: %w", c.o.Source, fault.ErrUnsupported)
+		return Tip{}, fmt.Errorf("watching for new commits is not supported on %s: %w", c.o.Source, fault.ErrUnsupported)
 	}
 	var header http.Header
 	if etag != "" {

@@ -147,7 +147,8 @@ func TestHeadConfined(t *testing.T) {
 			t.Errorf("%s: was asked: %v", name, err)
 		}
 	}
-	if _, err := Head(t.Context(), Ref{Repo: testRepo}, "", Options{Endpoint: srv.URL, Offline: true}); err == nil || !strings.Contains(err.Error(), "HF_HUB_OFFLINE") {
+	if _, err := Head(t.Context(), Ref{Repo: testRepo}, "", Options{Endpoint: srv.URL, Offline: true}); err == nil || !strings.Contains(err.Error(),
+		"HF_HUB_OFFLINE") {
 		t.Errorf("offline: %v", err)
 	}
 }

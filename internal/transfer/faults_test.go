@@ -70,7 +70,10 @@ func TestFaults(t *testing.T) {
 			}
 			return false
 		}, extra: 0},
-		{name: "reset before the header, at the 2nd to 4th", answer: at("2 3 4", func(*server, http.ResponseWriter, *http.Request, int32) bool { panic(http.ErrAbortHandler) })},
+		{name: "reset before the header, at the 2nd to 4th", answer: at("2 3 4", func(*server, http.ResponseWriter, *http.Request,
+			int32) bool {
+			panic(http.ErrAbortHandler)
+		})},
 		{name: "all but the first connection fail six times", answer: func(s *server, w http.ResponseWriter, r *http.Request, n int32) bool {
 			if first, _ := span(r, len(s.content)); first > 0 && n > 1 && n < 8 {
 				w.WriteHeader(503)
@@ -92,7 +95,10 @@ func TestFaults(t *testing.T) {
 		{name: "416 once", answer: at("2", status(416))},
 		{name: "416 for ever", answer: status(416), want: "has no byte 0", corrupt: true},
 		{name: "ranges ignored", answer: all, extra: -1},
-		{name: "ranges ignored in the middle", answer: func(s *server, w http.ResponseWriter, r *http.Request, n int32) bool { return n > 2 && all(s, w, r, n) }, extra: -1},
+		{name: "ranges ignored in the middle", answer: func(s *server, w http.ResponseWriter, r *http.Request, n int32) bool {
+			return n > 2 && all(s,
+				w, r, n)
+		}, extra: -1},
 		{name: "ranges ignored and cut", answer: func(s *server, w http.ResponseWriter, r *http.Request, n int32) bool {
 			w.Header().Set("Content-Length", fmt.Sprint(len(s.content)))
 			if n < 5 {
@@ -246,7 +252,7 @@ func TestDamage(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(t *testing.T, path string)
-		most   int64 // bytes that are fetched then, beside those of the pieces that were missing
+		most   int64 // bytes fetched then, in addition to those of the missing pieces
 	}{
 		{"nothing", func(*testing.T, string) {}, 0},
 		{"a bit of a piece", func(t *testing.T, path string) { flip(t, path, 2*pieceSize+77) }, pieceSize},

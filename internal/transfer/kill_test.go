@@ -136,5 +136,6 @@ func TestKills(t *testing.T) {
 		s.served.Store(0)
 		n = 0
 	}
-	t.Logf("kills: %d, corrupt: 0, lost: 0, again per kill: %.3f MiB, limit: %.3f MiB", total, float64(again)/float64(total)/(1<<20), 4*float64(pieceSize+inFlight)/(1<<20))
+	t.Logf("kills: %d, corrupt: 0, lost: 0, again per kill: %.3f MiB, limit: %.3f MiB", total, float64(again)/float64(total)/(1<<20),
+		4*float64(pieceSize+inFlight)/(1<<20))
 }

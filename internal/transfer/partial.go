@@ -235,7 +235,7 @@ func (p *partial) close() (err error) {
 // explain adds to an error of a full disk how many bytes are missing.
 func (p *partial) explain(err error) error {
 	if disk.Full(err) {
-		return fmt.Errorf("%s needs %d bytes more: %w", filepath.Join(p.dir.Name(), p.name), p.blob.Size-p.have(), err)
+		return fmt.Errorf("%s needs %d more bytes: %w", filepath.Join(p.dir.Name(), p.name), p.blob.Size-p.have(), err)
 	}
 	return err
 }

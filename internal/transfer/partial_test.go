@@ -20,7 +20,7 @@ func TestDiskFull(t *testing.T) {
 	defer dir.Close()
 	p := &partial{dir: dir, name: "file", blob: Blob{Size: 100}, pieces: []piece{{have: 30}}}
 	full := fmt.Errorf("write: %w", syscall.ENOSPC)
-	if err := p.explain(full); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "file needs 70 bytes more") {
+	if err := p.explain(full); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "file needs 70 more bytes") {
 		t.Error(err)
 	}
 	if err := p.explain(os.ErrPermission); err != os.ErrPermission {

@@ -139,7 +139,7 @@ func sizeError(got, size int64) error {
 	return fmt.Errorf("the server has %d bytes, %d are listed: %w", got, size, fault.ErrCorrupt)
 }
 
-var errContentRange = errors.New("no range of bytes")
+var errContentRange = errors.New("not a byte range")
 
 // ContentRange parses the header of that name: the first and the last byte, and the size of the whole, -1 if the server does not
 // know it. RFC 9110, section 14.4.

@@ -43,7 +43,8 @@ func wantHidden(t *testing.T, what, text string, secrets ...string) {
 // which has to be followed.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
-	const token, password, key, session, sig = "hf_AbCdEf+/0123456789&<x>", "s3sam", "AKIAIOSFODNN7EXAMPLE", "FwoGZXIvYXdzEXAMPLEsession==", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"
+	const token, password, key, session, sig = "hf_AbCdEf+/0123456789&<x>", "s3sam", "AKIAIOSFODNN7EXAMPLE", "FwoGZXIvYXdzEXAMPLEsession==",
+		"0a1b2c3d4e5f60718293a4b5c6d7e8f9"
 	requests := map[string]http.Header{
 		"bearer": {"Authorization": {"Bearer " + token}},
 		"bare":   {"Authorization": {token}},
@@ -107,7 +108,8 @@ func echoServer(t *testing.T, status int, text string) string {
 		}
 		defer conn.Close()
 		fmt.Fprintf(buf, "HTTP/1.1 %d %s\r\nContent-Length: %d\r\nConnection: close\r\n", status, text, len(text))
-		for _, name := range []string{"X-Error-Message", "X-Error-Code", "X-Request-Id", "ETag", "WWW-Authenticate", "Link", "Content-Range", "Docker-Content-Digest"} {
+		for _, name := range []string{"X-Error-Message", "X-Error-Code", "X-Request-Id", "ETag", "WWW-Authenticate", "Link", "Content-Range",
+			"Docker-Content-Digest"} {
 			fmt.Fprintf(buf, "%s: %s\r\n", name, text)
 		}
 		fmt.Fprintf(buf, "Location: http://%s/\r\n\r\n%s", strings.Fields(text)[0], text)

@@ -85,12 +85,13 @@ func (s *server) blob() Blob { return blobOf(s.content) }
 
 func (s *server) open() Range {
 	home, _ := url.Parse(s.hub.URL)
-	c := &Client{Home: home, UserAgent: "test", Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }, Judge: func(resp *http.Response) error {
-		if err := StatusOf(resp); resp.StatusCode != 403 {
-			return err
-		}
-		return &Retryable{Err: StatusOf(resp)}
-	}}
+	c := &Client{Home: home, UserAgent: "test", Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") },
+		Judge: func(resp *http.Response) error {
+			if err := StatusOf(resp); resp.StatusCode != 403 {
+				return err
+			}
+			return &Retryable{Err: StatusOf(resp)}
+		}}
 	return c.Range(home.JoinPath("file"), int64(len(s.content)))
 }
 
@@ -124,7 +125,7 @@ func blobOf(b []byte) Blob {
 // quick is for tests.
 var quick = Options{Pause: time.Millisecond, Stall: 5 * time.Second}
 
-// checkFile demands the content and nothing beside it.
+// checkFile requires the content, and no other file in the directory.
 func checkFile(t *testing.T, path string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(path)

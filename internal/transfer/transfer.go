@@ -45,7 +45,7 @@ func (b Blob) check() error {
 		return fmt.Errorf("a size of %d bytes: %w", b.Size, fault.ErrCorrupt)
 	}
 	if want, err := hex.DecodeString(b.Digest()); err != nil || len(want) != b.Hash().Size() {
-		return fmt.Errorf("%.100q is no digest: %w", b.Digest(), fault.ErrCorrupt)
+		return fmt.Errorf("%.100q is not a digest: %w", b.Digest(), fault.ErrCorrupt)
 	}
 	return nil
 }

@@ -164,7 +164,8 @@ func TestOutputErrors(t *testing.T) {
 			e := form(w, hat, l.Weight.Rows, l.Weight.Cols, st.Hessian, 1) / form(w, nil, l.Weight.Rows, l.Weight.Cols, st.Hessian, 2)
 			list = append(list, e)
 			op := ops(f)[l.Weight.Tensor]
-			if calibrated := jobs[i].Chain.Quantizer.Needs() != quant.Nothing; calibrated && (op.OutputError != e || op.Tokens != st.Tokens) || !calibrated && op.OutputError != 0 {
+			if calibrated := jobs[i].Chain.Quantizer.Needs() != quant.Nothing; calibrated && (op.OutputError != e || op.Tokens != st.Tokens) ||
+				!calibrated && op.OutputError != 0 {
 				t.Errorf("%s: %+v, output error %g", name, op, e)
 			}
 			if we := distance(w, hat) / distance(w, nil); op.WeightError != we {

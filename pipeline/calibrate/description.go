@@ -74,7 +74,7 @@ func OpenOverlay(base tensor.Source, b []byte, dir string) (*Overlay, error) {
 	}
 	// This rejects everything else that the decoder accepts: unknown or duplicate keys, spaces, another spelling.
 	if again, err := o.Marshal(); err != nil || !bytes.Equal(again, b) {
-		return nil, fmt.Errorf("overlay: not as it is written: %w", tensor.ErrCorrupt)
+		return nil, fmt.Errorf("overlay: not in canonical form: %w", tensor.ErrCorrupt)
 	}
 	return o, nil
 }

@@ -46,7 +46,8 @@ const plenty = 1 << 30
 func newJob(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int32, methods ...quant.Method) job {
 	return job{
 		Options{Decoder: d, Source: src, Windows: windows, Skip: 1, Threads: 2, Memory: plenty},
-		Scheme{Chain: chainOf(t, methods...), Specs: specs(t, d, quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16}, quant.Spec{Bits: 8, Scale: tensor.F16}), Sequential: true},
+		Scheme{Chain: chainOf(t, methods...), Specs: specs(t, d, quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16}, quant.Spec{Bits: 8,
+			Scale: tensor.F16}), Sequential: true},
 	}
 }
 

@@ -27,7 +27,8 @@ func TestSites(t *testing.T) {
 			}
 			l := pairOf(d, 1)
 			o := sites[5]
-			if o.Name != "layers.1.attention.o" || o.Producers[0] != l.Attention.V.Weight || len(o.Producers) != 1+strings.Count(l.Attention.V.Bias.Tensor+" ", ".bias ") {
+			if o.Name != "layers.1.attention.o" || o.Producers[0] != l.Attention.V.Weight ||
+				len(o.Producers) != 1+strings.Count(l.Attention.V.Bias.Tensor+" ", ".bias ") {
 				t.Errorf("%+v", o)
 			}
 			// Four query heads on two key-value heads.

@@ -159,8 +159,8 @@ func TestTuneLeavesSource(t *testing.T) {
 	}
 }
 
-// A tuning that was killed, or cancelled, begins anew and comes to the same bytes; until it is complete, what is opened is
-// the model before it.
+// A tuning that was killed, or cancelled, starts again and produces the same bytes; until it is complete, opening
+// returns the model before it.
 func TestTuneKilled(t *testing.T) {
 	j := tuningJob(t, "llama-bias")
 	if _, n, dir := killPoint(); dir != "" {

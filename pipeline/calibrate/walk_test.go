@@ -125,7 +125,8 @@ func TestWalk(t *testing.T) {
 				threads           int
 				memory            int64
 				sequential, cross bool
-			}{{1, plenty, false, false}, {2, 1, false, false}, {7, plenty, true, false}, {2, 1, true, false}, {2, plenty, true, true}, {1, 1, true, true}, {2, 6 << 20, true, true}} {
+			}{{1, plenty, false, false}, {2, 1, false, false}, {7, plenty, true, false}, {2, 1, true, false}, {2, plenty, true, true}, {1, 1, true, true},
+				{2, 6 << 20, true, true}} {
 				o.Threads, o.Memory, o.Dir = c.threads, c.memory, t.TempDir()
 				got, err := walked(t, o, func(w *walk) { w.sequential, w.cross = c.sequential, c.cross })
 				check(t, err)

@@ -159,7 +159,8 @@ func everything() (*arch.Decoder, *memory) {
 			{Norm: m.norm(hidden), Block: ungated},
 		},
 		convLayer: {
-			{Norm: m.norm(hidden), Block: &arch.ShortConv{In: m.linear(3*hidden, hidden), Taps: m.taps(hidden, 3), Bias: m.weight(hidden, 0, 0, .1), Out: m.linear(hidden, hidden)}},
+			{Norm: m.norm(hidden), Block: &arch.ShortConv{In: m.linear(3*hidden, hidden), Taps: m.taps(hidden, 3), Bias: m.weight(hidden, 0, 0, .1),
+				Out: m.linear(hidden, hidden)}},
 			{Norm: m.norm(hidden), Block: xielu},
 		},
 		chunkLayer: {{Norm: m.norm(hidden), Block: chunked}, {Norm: m.norm(hidden), Block: single}},

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 )
 
-// form is what layers may have beside what all have.
+// form is an optional feature of layers.
 type form struct {
 	name   string
 	change func(d *arch.Decoder, m *maker)
@@ -88,7 +88,8 @@ var forms = []form{
 		attentionOf(d, 0).Rope, attentionOf(d, 1).Rope = d.Ropes[0], nil
 	}},
 	{"two tables, one of them long", func(d *arch.Decoder, _ *maker) {
-		d.Ropes = append(d.Ropes, &arch.Rope{Type: "longrope", Dim: 8, InvFreq: []float64{1, 1, 1, 1}, Long: []float64{0.8, 0.2, 0.1, 0.01}, Original: 60, Scale: 1.1})
+		d.Ropes = append(d.Ropes, &arch.Rope{Type: "longrope", Dim: 8, InvFreq: []float64{1, 1, 1, 1}, Long: []float64{0.8, 0.2, 0.1, 0.01},
+			Original: 60, Scale: 1.1})
 		attentionOf(d, 1).Rope = d.Ropes[1]
 	}},
 	{"windows and scale", onAttention(func(p string, a *arch.Attention, _ *maker) {

@@ -208,7 +208,7 @@ func doubles(x []float32) []float64 {
 	return y
 }
 
-// A gradient of the divergence is 0 where the distributions agree, and that of cross entropy beside its target.
+// The gradient of the divergence is 0 where the distributions agree, and that of cross entropy is 0 where the label is negative.
 func TestLosses(t *testing.T) {
 	d, src := randomModel(features{heads: 2, kvHeads: 2})
 	m := newModel(t, d, src, 2)

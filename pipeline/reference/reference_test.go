@@ -300,7 +300,8 @@ func TestStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	const text = "24 tokens need more than the memory limit of 1000 bytes"
-	if err := small.Score(t.Context(), windows, func(Tile) error { return nil }); err == nil || !strings.Contains(err.Error(), "window 0: ") || !strings.Contains(err.Error(), text) {
+	if err := small.Score(t.Context(), windows, func(Tile) error { return nil }); err == nil || !strings.Contains(err.Error(), "window 0: ") ||
+		!strings.Contains(err.Error(), text) {
 		t.Errorf("Score in 1000 bytes: %v", err)
 	}
 	if _, err := small.Hidden(t.Context(), windows[:1]); err == nil || !strings.Contains(err.Error(), text) {
