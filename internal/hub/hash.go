@@ -164,13 +164,13 @@ func (s *Snapshot) drop(f File) string {
 	repo := filepath.Dir(filepath.Dir(s.Dir))
 	root, err := os.OpenRoot(repo)
 	if err != nil {
-		return "; remove it from the cache, which failed here: " + err.Error()
+		return "; remove it from the cache by hand: " + err.Error()
 	}
 	defer root.Close()
 	entry := filepath.Join("snapshots", filepath.Base(s.Dir), filepath.FromSlash(f.Name))
 	for _, path := range []string{filepath.Join("blobs", f.SHA256), entry} {
 		if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "; remove it from the cache, which failed here: " + err.Error()
+			return "; remove it from the cache by hand: " + err.Error()
 		}
 	}
 	return "; it was removed from the cache, so the next run downloads it again"

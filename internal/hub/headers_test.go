@@ -106,10 +106,10 @@ func TestHeadersRefused(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{"short", []byte("abc"), "no safetensors file"},
-		{"too long", long(maxHeader+1, 10), "more than 100000000"},
-		{"longer than the file", long(1000, 10), "in a file of 18"},
-		{"overflow", long(1<<63+5, 10), "more than"},
+		{"short", []byte("abc"), "not a safetensors file"},
+		{"too long", long(maxHeader+1, 10), "exceeds the limit of 100000000"},
+		{"longer than the file", long(1000, 10), "does not fit a file of 18"},
+		{"overflow", long(1<<63+5, 10), "exceeds the limit of"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, _, o := realHub(t, with(tinyFiles(), map[string][]byte{singleFile: c.b}))

@@ -144,7 +144,7 @@ func TestResolveFallsBack(t *testing.T) {
 	}
 	checkSnapshot(t, s, commit)
 	o.CacheDir = t.TempDir()
-	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "cache does not help") {
+	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "cache has no usable snapshot") {
 		t.Error(err)
 	}
 }
