@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
 		hints []string // what each begins with
 	}{
 		"a failed run": {&stage.FailedError{Checks: []string{"tokenizer", "layers"}, Details: []string{"a", "b"}}, exitUnverified,
-			[]string{"tokenizer: llmexport tokenize", "layers: more bits"}},
+			[]string{"tokenizer: llmexport tokenize", "layers: use more bits"}},
 		"a failed check": {failedChecks([]string{"template"}, "x"), exitUnverified, []string{"template: llmexport template"}},
 		"damage":         {fmt.Errorf("dist: %w", damage), exitUnverified, []string{"make or pull the package again"}},
 		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exitFailed, nil},
