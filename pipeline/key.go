@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/internal/digest"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // module is the module that computes: this one, whichever program contains it.
@@ -47,8 +46,8 @@ var code = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f, err := manifest.HashFile(context.Background(), program)
-	return "dev-" + f.SHA256, err
+	_, d, err := digest.File(context.Background(), program)
+	return "dev-" + d.Hex(), err
 })
 
 // versionOf returns the version of this module in a program, or "" if its sources are unknown. The version includes the release

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -104,6 +105,15 @@ type Partial struct {
 // Knows records the SHA-256, in lower-case hex, that was computed while a file of the directory was written, so that the file
 // need not be read again. The file must not change after that.
 func (p *Partial) Knows(name, sum string) { p.sums[name] = sum }
+
+// WriteJSON encodes a file of the directory, which [Artifact.ReadJSON] reads, and returns the digest of the file.
+func (p *Partial) WriteJSON(name string, v any) (digest.Digest, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	return digest.Of(b), os.WriteFile(filepath.Join(p.Dir, name), b, 0o666)
+}
 
 // Build fills the directory of an entry and returns the digest of its content. It need not make the files durable.
 type Build func(p *Partial) (digest.Digest, error)

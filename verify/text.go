@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
 // Text names an evaluation text: the built-in one, or a file.
@@ -32,9 +32,7 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain Text
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	return d.Decode((*plain)(t))
+	return jsondoc.DecodeStrict(b, (*plain)(t))
 }
 
 // MarshalJSON writes a form that UnmarshalJSON reads.

@@ -308,11 +308,7 @@ func (a *Package) recall(o verify.Options) func(context.Context, func() verify.P
 		}
 		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
 		kept, err := a.Keep(quiet.WithContext(ctx), "parity", parts, func(entry *pipeline.Partial) (digest.Digest, error) {
-			b, err := json.Marshal(measure())
-			if err != nil {
-				return "", err
-			}
-			return digest.Of(b), os.WriteFile(filepath.Join(entry.Dir, parityFile), b, 0o666)
+			return entry.WriteJSON(parityFile, measure())
 		})
 		if err != nil {
 			return p, err

@@ -69,11 +69,11 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (_ *sums,
 	s := &sums{items: w.sums}
 	// Items were written in the order of shards, so the digests need a second pass over the files.
 	for k, f := range w.files {
-		h := sha256.New()
+		h := digest.New()
 		if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, 0, w.plan.Parts[k].Bytes))); err != nil {
 			return nil, nil, err
 		}
-		s.files = append(s.files, hex.EncodeToString(h.Sum(nil)))
+		s.files = append(s.files, h.Hex())
 	}
 	return s, w.finding(), errors.Join(closeAll(), w.journal.file.Close(), os.RemoveAll(w.spool("")))
 }

@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -228,7 +227,7 @@ func writePart(ctx context.Context, part *plan.Part, f *os.File, src tensor.Sour
 	if err := f.Truncate(end); err != nil {
 		return "", err
 	}
-	o.File = sha256.New()
+	o.File = digest.New()
 	if _, err := io.Copy(o.File, f); err != nil { // and stand at its end
 		return "", err
 	}

@@ -2,7 +2,6 @@ package stage
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,11 +50,7 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 			return "", err
 		}
 		zerolog.Ctx(ctx).Info().Float64("predicted_kl", alloc.KL).Int64("bytes", alloc.Bytes).Msg("allocated")
-		b, err := json.Marshal(alloc)
-		if err != nil {
-			return "", err
-		}
-		return digest.Of(b), os.WriteFile(filepath.Join(p.Dir, allocationFile), b, 0o666)
+		return p.WriteJSON(allocationFile, alloc)
 	})
 	return err
 }

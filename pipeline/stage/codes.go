@@ -3,8 +3,6 @@ package stage
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 
 	"github.com/rs/zerolog"
 
@@ -87,11 +85,8 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 			return "", err
 		}
 		zerolog.Ctx(ctx).Info().Float64("kl", rec.ProbeKL).Int("tokens", rec.ProbeTokens).Msg("encoded; divergence measured on text that the calibration did not use")
-		b, err := json.Marshal(rec)
-		if err != nil {
-			return "", err
-		}
-		return digest.Of([]byte(f.Digest())), os.WriteFile(filepath.Join(p.Dir, codesFile), b, 0o666)
+		_, err = p.WriteJSON(codesFile, rec)
+		return digest.Of([]byte(f.Digest())), err
 	}, calibrate.Resumable...)
 	return err
 }

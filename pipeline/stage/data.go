@@ -5,6 +5,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
 )
 
@@ -29,7 +30,7 @@ func (d *CalibrationData) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain CalibrationData
-	return decodeStrict(b, (*plain)(d))
+	return jsondoc.DecodeStrict(b, (*plain)(d))
 }
 
 // MarshalJSON writes a form that UnmarshalJSON reads.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -47,7 +48,7 @@ func readMethod(b []byte) (quant.Method, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := decodeStrict(options, x); err != nil {
+		if err := jsondoc.DecodeStrict(options, x); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		return x, nil

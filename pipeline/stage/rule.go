@@ -1,9 +1,6 @@
 package stage
 
 import (
-	"bytes"
-	"encoding/json"
-
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -22,11 +19,4 @@ func check(sec recipes.Section, rules ...rule) error {
 		}
 	}
 	return nil
-}
-
-// decodeStrict decodes an option that is a JSON object; unknown keys are errors.
-func decodeStrict(b []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	return d.Decode(to)
 }
