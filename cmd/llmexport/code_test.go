@@ -107,7 +107,7 @@ func TestCodeIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exec.Command("git", "-C", source, "rev-parse", "HEAD").Run() != nil {
-		t.Skip("this is no clone of the repository")
+		t.Skip("needs a git clone of the repository")
 	}
 	dir := t.TempDir()
 	s := &gitClone{t, dir}

@@ -68,7 +68,7 @@ type opCount struct {
 	Count int    `json:"count"`
 }
 
-// storage is how a linear layer is stored. Block is 0 if there are no blocks.
+// storage describes how the weights of a linear layer are stored. Block is 0 if they have no blocks.
 type storage struct {
 	Bits      int    `json:"bits"`
 	Block     int    `json:"block"`

@@ -70,7 +70,7 @@ type planned struct {
 	Remote *plannedRemote `json:"remote,omitempty"`
 }
 
-// plannedRemote counts what was read of a checkpoint whose weights are not on this machine, and what a run will read.
+// plannedRemote counts the downloads of a plan and of its run, for a checkpoint whose weights are not on this machine.
 type plannedRemote struct {
 	// Read is what this plan downloaded, Download what a run will download, in bytes.
 	Read     int64 `json:"read_bytes"`

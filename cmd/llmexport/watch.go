@@ -22,8 +22,8 @@ func (t *tool) watchCommand() *cli.Command {
 		ArgsUsage: "WATCHLIST",
 		Description: "WATCHLIST is a YAML file that lists repositories and their recipes. Each repository is polled for its newest commit,\n" +
 			"and its recipe is run exactly once for each commit, even if this program is killed in between. Without --once, it\n" +
-			"runs until it is interrupted. The state is kept in a file next to the list, or the one named in it; what ran is not\n" +
-			"run again.",
+			"runs until it is interrupted. The file next to the list, or the one that the list names, records the finished runs,\n" +
+			"which are not repeated.",
 		Flags: append(recipeFlags()[1:3],
 			&cli.BoolFlag{Name: "once", Usage: "poll once, run what is new, and exit with the largest exit code of these runs"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "poll once and show what would be run"},

@@ -27,7 +27,7 @@ func experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error
 	for j := range p.Experts {
 		s := named[p.Expert(j)]
 		if s == nil || len(s.Inputs) != 1 || len(s.Outputs) != 1 {
-			return nil, fmt.Errorf("expert %s is missing, or has not one input and one output: %w", p.Expert(j), tensor.ErrCorrupt)
+			return nil, fmt.Errorf("expert %s is missing or does not have exactly one input and one output: %w", p.Expert(j), tensor.ErrCorrupt)
 		}
 		for i := range s.Ops {
 			switch op := &s.Ops[i]; op.Type {
