@@ -10,14 +10,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// differentiable is a block with a backward pass. Its output is that of last, and each of its linear layers reads one vector of
-// every token.
+// differentiable is a block with a backward pass.
 type differentiable interface {
 	block
-	// inputs groups the linear layers by the vectors that they read, in the order of the computation; last is alone in its group.
-	inputs() [][]*arch.Linear
-	// norms lists the norms that the block may have; missing ones are nil.
-	norms() []*arch.Norm
 	// record computes the same as run and returns the backward pass. All weights are in memory.
 	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 }

@@ -19,8 +19,12 @@ type block interface {
 	// run computes the block for x [tokens, Hidden], which it does not change: the result is the input of last [tokens, Cols], or
 	// without last the output [tokens, Hidden]. The result belongs to the space.
 	run(ctx context.Context, s *space, x []float32) ([]float32, error)
-	// last is the linear layer that computes the output, or nil.
+	// last is the linear layer that computes the output, or nil if none alone does.
 	last() *arch.Linear
+	// inputs groups the linear layers by the vectors that they read, in the order of the computation; last is alone in its group.
+	inputs() [][]*arch.Linear
+	// norms lists the norms that the block may have; missing ones are nil.
+	norms() []*arch.Norm
 }
 
 // newBlock wraps a block of a description.

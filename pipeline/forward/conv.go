@@ -24,6 +24,10 @@ func (c shortConv) cost() cost { return cost{token: c.In.Weight.Rows + c.Out.Wei
 
 func (c shortConv) last() *arch.Linear { return &c.Out }
 
+func (c shortConv) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&c.In}, {&c.Out}} }
+
+func (c shortConv) norms() []*arch.Norm { return nil }
+
 func (c shortConv) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
 	n, hidden := s.tokens(), c.Out.Weight.Cols
 	in, err := s.project(ctx, x, &c.In)

@@ -52,6 +52,12 @@ func (d delta) cost() cost {
 
 func (d delta) last() *arch.Linear { return &d.Out }
 
+func (d delta) inputs() [][]*arch.Linear {
+	return [][]*arch.Linear{{&d.QKV, &d.Z, &d.B, &d.A}, {&d.Out}}
+}
+
+func (d delta) norms() []*arch.Norm { return []*arch.Norm{&d.Norm} }
+
 func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
 	in, err := s.projections(ctx, x, &d.QKV, &d.Z, &d.B, &d.A)
 	if err != nil {

@@ -87,6 +87,31 @@ func (e experts) cost() cost {
 
 func (e experts) last() *arch.Linear { return nil }
 
+// inputs lists the router, the experts in order, and the shared expert. An expert reads the tokens that are routed to it.
+func (e experts) inputs() [][]*arch.Linear {
+	groups := [][]*arch.Linear{{&e.Router}}
+	for j := range e.Experts {
+		groups = append(groups, mlp{&e.Experts[j]}.inputs()...)
+	}
+	if e.Shared != nil {
+		shared := mlp{e.Shared}.inputs()
+		shared[0] = append(shared[0], present(&e.SharedGate)...)
+		groups = append(groups, shared...)
+	}
+	return groups
+}
+
+func (e experts) norms() []*arch.Norm {
+	all := []*arch.Norm{e.RouterNorm, e.Norm}
+	for j := range e.Experts {
+		all = append(all, e.Experts[j].Norm)
+	}
+	if e.Shared != nil {
+		all = append(all, e.Shared.Norm)
+	}
+	return all
+}
+
 func (e experts) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
 	n, hidden := s.tokens(), e.Router.Weight.Cols
 	weights := s.take(e.TopK)

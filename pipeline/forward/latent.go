@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -58,6 +59,18 @@ func (a latent) cost() cost {
 }
 
 func (a latent) last() *arch.Linear { return &a.O }
+
+func (a latent) inputs() [][]*arch.Linear {
+	groups := [][]*arch.Linear{{&a.KVDown, &a.KRope}, {&a.KNope, &a.V}, {&a.O}}
+	if a.QRank == 0 {
+		groups[0] = append([]*arch.Linear{&a.QNope, &a.QRope}, groups[0]...)
+		return groups
+	}
+	groups[0] = append([]*arch.Linear{&a.QDown}, groups[0]...)
+	return slices.Insert(groups, 1, []*arch.Linear{&a.QNope, &a.QRope})
+}
+
+func (a latent) norms() []*arch.Norm { return []*arch.Norm{a.QNorm, a.KVNorm} }
 
 func (a latent) run(ctx context.Context, s *space, x []float32) (out []float32, err error) {
 	c := x

@@ -87,7 +87,7 @@ type Layer struct {
 // Layer returns layer i, which reads its weights when it runs.
 func (m *Model) Layer(i int) *Layer { return &Layer{Index: i, model: m, branches: m.layers[i]} }
 
-// LoadLayer reads the weights of layer i. Blocks without gradients are rejected.
+// LoadLayer reads the weights of layer i.
 func (m *Model) LoadLayer(i int) (*Layer, error) {
 	l := m.Layer(i)
 	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
@@ -203,7 +203,7 @@ func (l *Layer) Linears() (all []*Linear) {
 // Norms lists the norms of a loaded layer.
 func (l *Layer) Norms() (all []*Norm) {
 	for _, b := range l.branches {
-		for _, n := range append([]*arch.Norm{b.Norm, b.PostNorm}, b.block.(differentiable).norms()...) {
+		for _, n := range append([]*arch.Norm{b.Norm, b.PostNorm}, b.block.norms()...) {
 			if n != nil {
 				all = append(all, l.held.norm(n))
 			}
@@ -216,9 +216,9 @@ func (l *Layer) Norms() (all []*Norm) {
 func (l *Layer) Branches() int { return len(l.branches) }
 
 // Inputs groups the linear layers of a branch of a loaded layer by the vectors that they read, in the order of the computation.
-// The last group has one layer, whose output is that of the block.
+// If a single layer computes the output of the block, it is the last group.
 func (l *Layer) Inputs(branch int) (all [][]*Linear) {
-	for _, in := range l.branches[branch].block.(differentiable).inputs() {
+	for _, in := range l.branches[branch].block.inputs() {
 		var group []*Linear
 		for _, x := range in {
 			group = append(group, l.held.linear(x))

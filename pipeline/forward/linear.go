@@ -176,18 +176,15 @@ func (h *held) norm(n *arch.Norm) *Norm {
 
 // load reads the weights of a branch.
 func (m *Model) load(h *held, b branch) error {
-	d, err := gradients(b)
-	if err != nil {
-		return err
-	}
-	for _, in := range d.inputs() {
+	var err error
+	for _, in := range b.block.inputs() {
 		for _, l := range in {
 			if h.linears[l], err = m.loadLinear(l); err != nil {
 				return err
 			}
 		}
 	}
-	for _, n := range append(d.norms(), b.Norm, b.PostNorm) {
+	for _, n := range append(b.block.norms(), b.Norm, b.PostNorm) {
 		if n == nil {
 			continue
 		}

@@ -60,6 +60,10 @@ func (a mamba) scaleParts(rows []float32) {
 
 func (a mamba) last() *arch.Linear { return &a.Out }
 
+func (a mamba) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&a.Z, &a.XBC, &a.Dt}, {&a.Out}} }
+
+func (a mamba) norms() []*arch.Norm { return []*arch.Norm{a.Norm} }
+
 func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
 	in, err := s.projections(ctx, x, &a.Z, &a.XBC, &a.Dt)
 	if err != nil {

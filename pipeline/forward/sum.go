@@ -42,6 +42,20 @@ func (s *sum) cost() cost {
 
 func (s *sum) last() *arch.Linear { return nil }
 
+func (s *sum) inputs() (groups [][]*arch.Linear) {
+	for _, p := range s.parts {
+		groups = append(groups, p.block.inputs()...)
+	}
+	return groups
+}
+
+func (s *sum) norms() (all []*arch.Norm) {
+	for _, p := range s.parts {
+		all = append(all, append(p.block.norms(), p.Norm, p.PostNorm)...)
+	}
+	return all
+}
+
 func (s *sum) run(ctx context.Context, space *space, x []float32) ([]float32, error) {
 	total := space.take(s.hidden)
 	free := space.free
