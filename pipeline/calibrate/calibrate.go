@@ -10,6 +10,7 @@ package calibrate
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -51,9 +52,24 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Check rejects, with tensor.ErrUnsupported, a decoder that cannot be calibrated, and names the block: the embedding table is
-// encoded by the gradient at it, so every block needs a backward pass.
-func Check(d *arch.Decoder) error { return forward.CheckBackward(d) }
+// Check rejects, with tensor.ErrUnsupported, a decoder that cannot be calibrated, and names the first layer and block that a walk
+// does not pass: those other than attention and MLPs, one after another.
+func Check(d *arch.Decoder) error {
+	for i, l := range d.Layers {
+		for _, b := range l {
+			switch b.Block.(type) {
+			case *arch.Attention, *arch.MLP:
+			default:
+				return fmt.Errorf("layer %d: no calibration of %s: %w", i, strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch."),
+					tensor.ErrUnsupported)
+			}
+			if b.Parallel {
+				return fmt.Errorf("layer %d: no calibration of parallel branches: %w", i, tensor.ErrUnsupported)
+			}
+		}
+	}
+	return nil
+}
 
 // memoryShare is the divisor of the limit that bounds activations.
 const memoryShare = 6

@@ -170,7 +170,7 @@ func (a attention) finish(ctx context.Context, s *space, o, x []float32, w *atte
 func (a attention) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
 	w := new(attended)
 	y, err := a.compute(ctx, s, x, w)
-	return y, func(dy []float32, v Visitor) []float32 { return a.back(s, w, dy, v) }, err
+	return y, func(dy []float32, v Visitor) ([]float32, error) { return a.back(s, w, dy, v), nil }, err
 }
 
 // back turns do, the gradient of the input of O, into that of the input of the block. It changes do.

@@ -13,12 +13,13 @@ import (
 // differentiable is a block with a backward pass.
 type differentiable interface {
 	block
-	// record computes the same as run and returns the backward pass. All weights are in memory.
+	// record returns the input of last as run computes it, nil for a block without last, and the backward pass. All weights are in
+	// memory.
 	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 }
 
-// gradient turns dy, the gradient of record's result, into that of its input. It may change dy.
-type gradient func(dy []float32, v Visitor) []float32
+// gradient turns dy, the gradient of the result of run, into that of its input x. It may change dy, and visits what it passes.
+type gradient func(dy []float32, v Visitor) ([]float32, error)
 
 // CheckBackward rejects, with tensor.ErrUnsupported, a decoder without a backward pass, and names the first layer and block that
 // lack one.
@@ -40,10 +41,7 @@ func CheckBackward(d *arch.Decoder) error {
 // gradients returns the block of a branch if it has a backward pass.
 func gradients(b branch) (differentiable, error) {
 	d, ok := b.block.(differentiable)
-	switch {
-	case b.Parallel:
-		return nil, fmt.Errorf("parallel branches have no backward pass: %w", tensor.ErrUnsupported)
-	case !ok:
+	if !ok {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch.")
 		return nil, fmt.Errorf("%s has no backward pass: %w", name, tensor.ErrUnsupported)
 	}
@@ -58,22 +56,24 @@ func present(layers ...*arch.Linear) []*arch.Linear {
 // Visitor receives gradients during the backward pass, a group of whole windows at a time, groups in the order of the tokens.
 // Its arguments are valid until it returns and must not be changed. Either function may be nil.
 type Visitor struct {
-	// Linear gets the inputs x [tokens, Cols] of a linear layer, and the gradient of its outputs, dy [tokens, Rows]. The
-	// gradient of the weights is dyᵀ x, see [Linear.Gradient], that of the bias the sum of the rows of dy.
+	// Linear gets the inputs x [rows, Cols] of a linear layer, and the gradient of its outputs, dy [rows, Rows]. The gradient of
+	// the weights is dyᵀ x, see [Linear.Gradient], that of the bias the sum of the rows of dy. There is a row for every token of
+	// the group, but for a layer of an expert only one for every token that is routed to it, in their order; an expert without
+	// tokens is not visited.
 	Linear func(l *Linear, x, dy []float32)
-	// Norm gets the gradient of a norm's Gamma, summed over the group.
+	// Norm gets the gradient of a norm's Gamma, summed over the group, or over the tokens that are routed to its expert.
 	Norm func(n *Norm, dGamma []float64)
 }
 
 // step holds the values that the forward pass keeps of a branch.
 type step struct {
-	before []float32 // states
-	y, out []float32 // input and output of the last linear layer, the latter if a norm follows
+	before []float32 // states that it reads
+	y, out []float32 // input and output of the last linear layer, or of the block, the latter if a norm follows
 	back   gradient
 }
 
 // Backward turns dh, the gradient of the output of a loaded layer, into that of its input h, in place: both are [tokens,
-// Hidden]. It needs no Forward before it.
+// Hidden]. It needs no Forward before it. The choice of experts has no gradient: the result is exact where it does not change.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
 	return l.each(h, w, func(s *space, h []float32) error {
 		s.free = nil
@@ -81,68 +81,101 @@ func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visi
 		if err != nil {
 			return err
 		}
-		dh := dh[s.first*s.decoder.Hidden:][:len(h)]
-		for i, x := range slices.Backward(steps) {
-			if err := s.back(&l.branches[i], x, dh, v); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.back(l.branches, steps, dh[s.first*s.decoder.Hidden:][:len(h)], v)
 	})
 }
 
 // record runs the forward pass as far as gradients need it.
 func (s *space) record(ctx context.Context, branches []branch, h []float32) (steps []step, err error) {
 	h = s.clone(h)
+	stream := h // what parallel branches read
 	for i := range branches {
-		b, t := &branches[i], step{before: h}
-		x := h
-		if b.Norm != nil {
-			x = s.take(s.decoder.Hidden)
-			if err := s.norm(x, h, b.Norm); err != nil {
-				return nil, err
-			}
+		b := &branches[i]
+		if !b.Parallel {
+			stream = h
 		}
-		if t.y, t.back, err = b.block.(differentiable).record(ctx, s, x); err != nil {
+		more := i+1 < len(branches)
+		t, out, err := s.recordBranch(ctx, b, stream, more)
+		if err != nil {
 			return nil, err
 		}
-		if i+1 < len(branches) || b.PostNorm != nil {
-			out, err := s.project(ctx, t.y, b.block.last())
-			if err != nil {
-				return nil, err
-			}
-			if b.PostNorm != nil {
-				t.out = s.clone(out)
-			}
+		steps = append(steps, t)
+		if more {
 			h = s.clone(h)
 			if err := s.add(b, h, out); err != nil {
 				return nil, err
 			}
 		}
-		steps = append(steps, t)
 	}
 	return steps, nil
 }
 
-// back runs the backward pass of a branch on dh.
-func (s *space) back(b *branch, t step, dh []float32, v Visitor) error {
-	if err := s.gain(b, dh); err != nil {
-		return err
+// recordBranch records a branch for the states h, and returns the output of its block if it is wanted.
+func (s *space) recordBranch(ctx context.Context, b *branch, h []float32, wanted bool) (t step, out []float32, err error) {
+	t.before = h
+	x := h
+	if b.Norm != nil {
+		x = s.take(s.decoder.Hidden)
+		if err := s.norm(x, h, b.Norm); err != nil {
+			return t, nil, err
+		}
 	}
-	dy := dh
-	if b.PostNorm != nil || b.Scale != 0 {
+	if t.y, t.back, err = b.block.(differentiable).record(ctx, s, x); err != nil || !wanted && b.PostNorm == nil {
+		return t, nil, err
+	}
+	if l := b.block.last(); l != nil {
+		out, err = s.project(ctx, t.y, l)
+	} else {
+		out, err = b.block.run(ctx, s, x)
+	}
+	if b.PostNorm != nil && err == nil {
+		t.out = s.clone(out)
+	}
+	return t, out, err
+}
+
+// back turns dh, the gradient after the branches, into that before them, in place.
+func (s *space) back(branches []branch, steps []step, dh []float32, v Visitor) error {
+	var parallel []float32 // gradient of the states that parallel branches read
+	for i, t := range slices.Backward(steps) {
+		b := &branches[i]
+		if err := s.gain(b, dh); err != nil {
+			return err
+		}
+		dx, err := s.backBranch(b, t, dh, v)
+		switch {
+		case err != nil:
+			return err
+		case parallel != nil:
+			s.addAll(parallel, dx)
+		default:
+			parallel = dx
+		}
+		if !b.Parallel {
+			s.addAll(dh, parallel)
+			parallel = nil
+		}
+	}
+	return nil
+}
+
+// backBranch returns the gradient of the states that a branch reads, for dh, that of its summand.
+func (s *space) backBranch(b *branch, t step, dh []float32, v Visitor) (dx []float32, err error) {
+	dy, last := dh, b.block.last()
+	if b.PostNorm != nil || b.Scale != 0 || last == nil {
 		dy = s.clone(dh)
 		s.scaleAll(dy, b.Scale)
 		if b.PostNorm != nil {
 			s.held.norm(b.PostNorm).back(t.out, dy, s.decoder.Hidden, v)
 		}
 	}
-	dx := t.back(s.gather(t.y, v, flow{b.block.last(), dy}), v)
-	if b.Norm != nil {
+	if last != nil {
+		dy = s.gather(t.y, v, flow{last, dy})
+	}
+	if dx, err = t.back(dy, v); err == nil && b.Norm != nil {
 		s.held.norm(b.Norm).back(t.before, dx, s.decoder.Hidden, v)
 	}
-	s.addAll(dh, dx)
-	return nil
+	return dx, err
 }
 
 // flow is the gradient of the output of a linear layer.
@@ -151,7 +184,7 @@ type flow struct {
 	dy     []float32
 }
 
-// gather is the gradient of a vector x that the given linear layers read; those without a tensor are skipped.
+// gather is the gradient of vectors x [rows, Cols] that the given linear layers read; those without a tensor are skipped.
 func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
 	for _, f := range flows {
 		if f.linear.Weight.Tensor == "" {
@@ -161,7 +194,7 @@ func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
 		if v.Linear != nil {
 			v.Linear(l, x, f.dy)
 		}
-		d := s.take(l.Cols)
+		d := make([]float32, len(x))
 		l.back(d, f.dy)
 		if dx == nil {
 			dx = d

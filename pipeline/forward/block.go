@@ -78,8 +78,10 @@ func (s *space) tokens() int { return len(s.positions) }
 
 // take returns [tokens, width] of arbitrary content, valid while the layer runs. A pass that keeps values for gradients needs an
 // unbounded amount of memory.
-func (s *space) take(width int) []float32 {
-	n := s.tokens() * width
+func (s *space) take(width int) []float32 { return s.floats(s.tokens() * width) }
+
+// floats is take for n values.
+func (s *space) floats(n int) []float32 {
 	if s.free == nil {
 		return make([]float32, n)
 	}
@@ -90,7 +92,7 @@ func (s *space) take(width int) []float32 {
 
 // clone returns a copy of x.
 func (s *space) clone(x []float32) []float32 {
-	y := s.take(len(x) / s.tokens())
+	y := s.floats(len(x))
 	copy(y, x)
 	return y
 }

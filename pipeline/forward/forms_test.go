@@ -136,6 +136,13 @@ var forms = []form{
 			attention.Gain, mlp.Gain = m.vector(p+"attention gain", 1, 0.9), m.vector(p+"mlp gain", 1, 1.1)
 		})
 	}},
+	{"parallel branches", func(d *arch.Decoder, m *maker) {
+		pairs(d, func(p string, attention, mlp *arch.Branch, _ *arch.Attention, _ *arch.MLP) {
+			mlp.Parallel, mlp.Scale = true, 0.7
+			attention.Gain, mlp.Gain = m.vector(p+"attention gain", 1, 0.9), m.vector(p+"mlp gain", 1, 1.1)
+		})
+		d.Layers[1][1].Norm, d.Layers[1][1].PostNorm = nil, m.norm("behind the parallel mlp", d.Hidden)
+	}},
 	{"clamped products", onMLP(func(_ string, l *arch.MLP, _ *maker) { l.Activation, l.Alpha, l.Limit = arch.ClampedSwiGLU, 1.7, 0.8 })},
 	{"scaled gates", onMLP(func(_ string, l *arch.MLP, _ *maker) { l.GateScale = 1.7 })},
 	{"gelu, gated", withActivation(arch.GELU, true)},

@@ -21,7 +21,6 @@ var unknown = map[string]string{
 	"Mamba2 has":          "bamba falcon_h1 granitemoehybrid",
 	"ShortConv has":       "lfm2 lfm2_moe",
 	"DeltaNet has":        "qwen3_5_moe_text qwen3_5_text qwen3_next",
-	"parallel branches":   "cohere cohere-norms cohere2 gpt_neox phi stablelm-norms",
 	"Experts has": "bailing_moe dots1 ernie4_5_moe glm4_moe gpt_oss granitemoe granitemoeshared hunyuan_v1_moe llama4_text " +
 		"minimax_m2 mixtral olmoe olmoe-clip phimoe qwen2_moe qwen3_moe solar_open",
 	"Sum has": "gemma4_text-moe",

@@ -114,7 +114,7 @@ func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []flo
 func (p mlp) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
 	w := new(product)
 	y, err := p.inner(ctx, s, x, s.tokens(), s.take(p.cost().token), w)
-	return y, func(dy []float32, v Visitor) []float32 { return p.back(s, w, dy, v) }, err
+	return y, func(dy []float32, v Visitor) ([]float32, error) { return p.back(s, w, dy, v), nil }, err
 }
 
 // back turns d, the gradient of the input of Down, into that of the input of the block. It changes d.

@@ -283,7 +283,7 @@ func TestRefusedWindows(t *testing.T) {
 func TestCheckBackward(t *testing.T) {
 	d, _ := everything()
 	for layer, want := range map[int]string{
-		attentionLayer: "parallel branches have", latentLayer: "LatentAttention has", deltaLayer: "DeltaNet has", convLayer: "ShortConv has",
+		attentionLayer: "Mamba2 has", latentLayer: "LatentAttention has", deltaLayer: "DeltaNet has", convLayer: "ShortConv has",
 		chunkLayer: "Experts has", sumLayer: "Sum has",
 	} {
 		part := *d

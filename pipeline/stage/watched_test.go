@@ -109,8 +109,8 @@ func TestWatchedRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, quantize, where, what string }{
 		{"gpt_neox", "{method: gptq, block: 32}", "quantize.method", "parallel branches"},
-		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "Experts has no backward pass"},
-		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "ShortConv has no backward pass"},
+		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "no calibration of Experts"},
+		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "no calibration of ShortConv"},
 		{"glm4", "{method: [rotation, gptq], block: 32}", "quantize.method", "norms after the blocks"},
 		{"bitnet", "{method: [{rotation: {residual: false}}, gptq], block: 32}", "quantize.method", "attention with a gate or a norm before its output"},
 	} {
