@@ -69,8 +69,16 @@ func attendCost(dim int) cost {
 	return cost{position: queryRows + dim, fixed: queryRows*(1+dim) + kernel.PanelRows*dim}
 }
 
-// attend computes the attention of all heads in all windows.
-func (s *space) attend(ctx context.Context, h *heads) error {
+// attend computes the attention of all heads of a block in all windows.
+func (s *space) attend(ctx context.Context, of stateful, h *heads) error {
+	switch {
+	case s.cache == nil:
+	case s.cache.at > 0:
+		s.attendLast(of, h)
+		return context.Cause(ctx)
+	default:
+		s.keep(of, h)
+	}
 	return s.each(ctx, len(s.lengths)*h.count, func(u int, b *buffer) error {
 		if window := u / h.count; s.lengths[window] > 0 {
 			h.attend(u%h.count, s.starts[window], s.lengths[window], b)
@@ -110,17 +118,21 @@ func (h *heads) pack(head, start, n, dim int, f []float32, b *buffer) {
 	for j0 := 0; j0 < n; j0 += queryRows {
 		rows := min(queryRows, n-j0)
 		for j := range rows {
-			key := f[j*dim : (j+1)*dim]
-			for _, p := range h.parts {
-				at := (start + j0 + j) * p.dim
-				if !p.one {
-					at = at*(h.count/h.shared) + head*p.dim
-				}
-				copy(key, p.k[at:at+p.dim])
-				key = key[p.dim:]
-			}
+			h.key(f[j*dim:(j+1)*dim], head, start+j0+j)
 		}
 		b.keys.PackRows(f, j0, rows, dim)
+	}
+}
+
+// key writes the key of a head and a token to dst [dim].
+func (h *heads) key(dst []float32, head, token int) {
+	for _, p := range h.parts {
+		at := token * p.dim
+		if !p.one {
+			at = at*(h.count/h.shared) + head*p.dim
+		}
+		copy(dst, p.k[at:at+p.dim])
+		dst = dst[p.dim:]
 	}
 }
 

@@ -79,7 +79,7 @@ func TestAttend(t *testing.T) {
 			starts, lengths := []int{0, 0, 141}, []int{0, 141, 9}
 			m := &Model{threads: 2}
 			m.buffers.New = func() any { return new(buffer) }
-			check(t, (&space{Model: m, group: group{starts: starts, lengths: lengths}}).attend(t.Context(), &h))
+			check(t, (&space{Model: m, group: group{starts: starts, lengths: lengths}}).attend(t.Context(), nil, &h))
 			for w := range starts {
 				for i := range lengths[w] {
 					for head := range count {

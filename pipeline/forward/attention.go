@@ -54,6 +54,10 @@ func (a attention) cost() cost {
 	return c
 }
 
+func (a attention) past() pastShape {
+	return pastShape{heads: a.KVHeads, key: a.HeadDim, value: a.HeadDim}
+}
+
 func (a attention) last() *arch.Linear { return &a.O }
 
 func (a attention) inputs() [][]*arch.Linear {
@@ -102,9 +106,7 @@ func (a attention) compute(ctx context.Context, s *space, x []float32, w *attend
 		w.heads, w.x = h, x
 		w.mixed = h.out
 	}
-	if s.cache != nil {
-		s.cache.attend(&h, a.Attention)
-	} else if err := s.attend(ctx, &h); err != nil {
+	if err := s.attend(ctx, a, &h); err != nil {
 		return nil, err
 	}
 	return a.finish(ctx, s, h.out, x, w)

@@ -68,7 +68,9 @@ type space struct {
 	group
 	held  *held  // weights that replace the model's, or nil
 	cache *Cache // of earlier tokens, or nil
-	free  []float32
+	// window is the index in the cache of the group's first window.
+	window int
+	free   []float32
 	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
 }

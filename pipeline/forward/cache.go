@@ -3,27 +3,61 @@ package forward
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Cache holds the keys and values of windows that grow together, one token at a time. It belongs to one goroutine.
+// Cache holds the states of windows that grow together: keys and values of attention, the last inputs of convolutions, and the
+// sums of recurrences. It belongs to one goroutine.
 type Cache struct {
 	model     *Model
 	embedding *Embedding
 	windows   int
 	length    int // of the finished windows
 	at        int // position of the next token
-	pasts     map[*arch.Attention][]past
+	pasts     map[block][]past
 }
 
-// past holds the keys and values of the earlier tokens of a window, [tokens, heads*dim].
-type past struct{ k, v []float32 }
+// past is the state of a block in a window.
+type past struct {
+	// keys [length, dim] and values [valueDim, length] are those of each key head.
+	keys, values []kernel.Packed
+	// inputs of a convolution are the last ones, [taps-1, width], of which the latest min(tokens, taps-1) rows count.
+	inputs []float32
+	// sums of a recurrence.
+	sums []float32
+}
 
-// NewCache returns a cache for windows that will have length tokens each. Blocks with a state other than keys and values are
-// rejected with tensor.ErrUnsupported.
+// stateful is a block whose output depends on the state that the earlier tokens of a window leave.
+type stateful interface {
+	block
+	past() pastShape
+}
+
+// pastShape are the sizes of the state of a block: the number of key heads and the widths of their keys and values, and the
+// elements of the other fields of [past].
+type pastShape struct{ heads, key, value, inputs, sums int }
+
+// size is the number of float32 values of the state in a window of length tokens.
+func (p pastShape) size(length int) int64 {
+	panels := func(n int) int64 { return int64((n + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows) }
+	return int64(p.heads)*(panels(length)*int64(p.key)+panels(p.value)*int64(length)) + int64(p.inputs) + int64(p.sums)
+}
+
+func (p pastShape) make(length int) past {
+	x := past{keys: make([]kernel.Packed, p.heads), values: make([]kernel.Packed, p.heads)}
+	for i := range p.heads {
+		x.keys[i].Resize(length, p.key)
+		x.values[i].Resize(p.value, length)
+	}
+	x.inputs, x.sums = make([]float32, p.inputs), make([]float32, p.sums)
+	return x
+}
+
+// NewCache returns a cache for windows that will have length tokens each.
 func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	if p := m.decoder.MaxPositions; p > 0 && length > p {
 		return nil, fmt.Errorf("windows of %d tokens, the longest context of the checkpoint is %d: %w", length, p, tensor.ErrUnsupported)
@@ -31,91 +65,178 @@ func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	if err := m.reach(length); err != nil {
 		return nil, err
 	}
-	c := &Cache{model: m, windows: windows, length: length, pasts: map[*arch.Attention][]past{}}
-	for i, l := range m.layers {
-		for _, b := range l {
-			switch a := b.Block.(type) {
-			case *arch.Attention:
-				c.pasts[a] = make([]past, windows)
-			case *arch.MLP, *arch.Experts: // each token by itself
-			default:
-				return nil, fmt.Errorf("layer %d: %T cannot advance by single tokens: %w", i, b.Block, tensor.ErrUnsupported)
-			}
-		}
+	c := &Cache{model: m, windows: windows, length: length, pasts: map[block][]past{}}
+	for _, l := range m.layers {
+		c.add(l)
 	}
 	var err error
 	c.embedding, err = m.Embedding()
 	return c, err
 }
 
-// CacheBytes is the memory of keys and values of one window of length tokens.
-func CacheBytes(d *arch.Decoder, length int) (bytes int64) {
-	for _, l := range d.Layers {
-		for _, b := range l {
-			if a, ok := b.Block.(*arch.Attention); ok {
-				bytes += 2 * 4 * int64(length) * int64(a.KVHeads) * int64(a.HeadDim)
+// add makes room for the states of branches.
+func (c *Cache) add(branches []branch) {
+	for _, b := range branches {
+		switch x := b.block.(type) {
+		case *sum:
+			c.add(x.parts)
+		case stateful:
+			for range c.windows {
+				c.pasts[x] = append(c.pasts[x], x.past().make(c.length))
 			}
 		}
+	}
+}
+
+// CacheBytes is the memory for the states of one window of length tokens.
+func CacheBytes(d *arch.Decoder, length int) (bytes int64) {
+	for _, l := range d.Layers {
+		bytes += 4 * pastOf(l, length)
 	}
 	return bytes
 }
 
+func pastOf(branches []arch.Branch, length int) (n int64) {
+	for _, b := range branches {
+		if s, ok := b.Block.(*arch.Sum); ok {
+			n += pastOf(s.Branches, length)
+			continue
+		}
+		if x, err := newBlock(b.Block); err == nil {
+			if s, ok := x.(stateful); ok {
+				n += s.past().size(length)
+			}
+		}
+	}
+	return n
+}
+
 // Reset empties the cache, for the same number of windows or fewer.
-func (c *Cache) Reset(windows int) {
-	c.windows, c.at = windows, 0
+func (c *Cache) Reset(windows int) { c.windows, c.at = windows, 0 }
+
+// Fill empties the cache and appends to every window the same number of tokens, at least one. It returns the states of the last
+// ones after the last layer, [windows, Hidden].
+func (c *Cache) Fill(ctx context.Context, windows [][]int32) ([]float32, error) {
+	n, width := len(windows[0]), c.model.decoder.Hidden
+	c.Reset(len(windows))
+	last := make([]float32, len(windows)*width)
+	groups, _, _ := Equal(len(windows), n).groups()
+	for _, g := range groups {
+		first := g.first / n
+		h, err := c.append(ctx, g, windows[first:first+len(g.starts)], first)
+		if err != nil {
+			return nil, err
+		}
+		for i, start := range g.starts {
+			copy(last[(first+i)*width:(first+i+1)*width], h[(start+n-1)*width:])
+		}
+	}
+	c.at = n
+	return last, context.Cause(ctx)
 }
 
 // Advance appends a token to every window and returns the states after the last layer, [windows, Hidden]. They are bit for bit
 // those that [Layer.Forward] computes for the whole window.
 func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) {
-	m := c.model
 	if len(tokens) != c.windows || c.at >= c.length {
 		panic(fmt.Sprintf("internal error: forward.Cache: %d tokens for %d windows at %d of %d", len(tokens), c.windows, c.at, c.length))
 	}
-	g := group{}
+	g, windows := group{}, make([][]int32, len(tokens))
 	for i := range tokens {
 		g.starts, g.lengths = append(g.starts, i), append(g.lengths, 1)
 		g.positions, g.totals = append(g.positions, c.at), append(g.totals, c.length)
+		windows[i] = tokens[i : i+1]
 	}
-	h, err := c.embedding.at(ctx, tokens, g.positions)
+	h, err := c.append(ctx, g, windows, 0)
+	c.at++
+	return h, err
+}
+
+// append returns the states after the last layer of the tokens of a group, which belong to windows from window on.
+func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window int) ([]float32, error) {
+	m := c.model
+	for i := range g.totals {
+		g.totals[i] = c.length
+	}
+	h, err := c.embedding.at(ctx, slices.Concat(windows...), g.positions)
 	if err != nil {
 		return nil, err
 	}
 	arena := m.arenas.Get().(*[]float32)
 	defer m.arenas.Put(arena)
-	*arena = grow(arena, len(tokens)*m.cost.token)
+	*arena = grow(arena, len(g.positions)*m.cost.token)
 	for _, l := range m.layers {
-		s := &space{Model: m, group: g, cache: c, free: *arena}
+		s := &space{Model: m, group: g, cache: c, window: window, free: *arena}
 		if err := s.forward(ctx, l, h); err != nil {
 			return nil, err
 		}
 	}
-	c.at++
 	return h, nil
 }
 
-// attend computes the attention of the last token of every window.
-func (c *Cache) attend(h *heads, a *arch.Attention) {
-	width, n := a.KVHeads*a.HeadDim, c.at+1
-	k, v := h.parts[0].k, h.v
-	kernel.Parallel(c.model.threads, c.windows, func(lo, hi int) {
-		rows, scores := make([]float32, h.shared*a.HeadDim), make([]float32, h.shared*(n+1))
+// past returns the state of a block in a window of the group, and the number of tokens that it holds; nil without a cache.
+func (s *space) past(b stateful, window int) (p *past, tokens int) {
+	if s.cache == nil {
+		return nil, 0
+	}
+	return &s.cache.pasts[b][s.window+window], s.cache.at
+}
+
+// sums returns elements lo to hi-1 of the sums of a recurrence in a window of the group, or without a cache scratch in place of
+// them. They are clear when the window begins.
+func (s *space) sums(b stateful, window, lo, hi int, scratch []float32) []float32 {
+	p, tokens := s.past(b, window)
+	if p != nil {
+		scratch = p.sums[lo:hi]
+	}
+	if tokens == 0 {
+		clear(scratch)
+	}
+	return scratch
+}
+
+// keep stores the keys and values of the tokens of the group.
+func (s *space) keep(b stateful, h *heads) {
+	kv := h.count / h.shared
+	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
+		key := make([]float32, h.dim())
 		for ; lo < hi; lo++ {
-			p := &c.pasts[a][lo]
-			if p.k == nil {
-				p.k, p.v = make([]float32, 0, c.length*width), make([]float32, 0, c.length*width)
+			p, tokens := s.past(b, lo/kv)
+			for j := range s.lengths[lo/kv] {
+				h.keepOne(p, key, lo%kv, s.starts[lo/kv]+j, tokens+j)
 			}
-			p.k = append(p.k[:c.at*width], k[lo*width:(lo+1)*width]...)
-			p.v = append(p.v[:c.at*width], v[lo*width:(lo+1)*width]...)
-			for kv := range a.KVHeads {
-				q := queries{kv * h.shared, h.shared, c.at, 1}
-				from, to := h.span(q, n)
-				h.gather(rows, q, lo-c.at)
-				kernel.MatMulT(scores[from:], rows, p.k[from*width+kv*a.HeadDim:], h.shared, to-from, a.HeadDim, n+1, a.HeadDim, width)
-				h.weigh(scores, nil, n+1, q, n, from, to)
-				out := h.out[(lo*h.count+q.head)*a.HeadDim:]
-				kernel.MatMul(out, scores[from:], p.v[from*width+kv*a.HeadDim:], h.shared, a.HeadDim, to-from, a.HeadDim, n+1, width)
-			}
+		}
+	})
+}
+
+// keepOne stores the key and the value of a token at a position; key is scratch.
+func (h *heads) keepOne(p *past, key []float32, head, token, at int) {
+	h.key(key, head, token)
+	p.keys[head].SetRow(at, key)
+	p.values[head].SetColumn(at, h.v[(token*h.count/h.shared+head)*h.valueDim:][:h.valueDim])
+}
+
+// attendLast computes the attention of the only token of every window over the earlier ones and itself. It has the bits of
+// [space.attend], in which queryRows queries are scored together: the first of them decides where sums begin.
+func (s *space) attendLast(b stateful, h *heads) {
+	kv, dim, at := h.count/h.shared, h.dim(), s.cache.at
+	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
+		buffer := s.buffers.Get().(*buffer)
+		defer s.buffers.Put(buffer)
+		n := at + 1
+		ld := n + 1 // one for the sink
+		rows, scores := cut(grow(&buffer.floats, h.shared*(dim+ld)), h.shared*dim)
+		for ; lo < hi; lo++ {
+			window, head := lo/kv, lo%kv
+			p, _ := s.past(b, window)
+			h.keepOne(p, rows[:dim], head, s.starts[window], at)
+			q := queries{head * h.shared, h.shared, at, 1}
+			from, to := h.span(queries{q.head, h.shared, at / queryRows * queryRows, at%queryRows + 1}, n)
+			h.gather(rows, q, s.starts[window]-at)
+			p.keys[head].MulT(scores, rows, h.shared, ld, dim, from, to)
+			h.weigh(scores, nil, ld, q, n, from, to)
+			out := h.out[(s.starts[window]*h.count+q.head)*h.valueDim:]
+			p.values[head].MulTSpan(out, scores[from:], h.shared, h.valueDim, ld, from, to)
 		}
 	})
 }

@@ -22,6 +22,8 @@ func (c shortConv) check(m *Model) error {
 
 func (c shortConv) cost() cost { return cost{token: c.In.Weight.Rows + c.Out.Weight.Cols} }
 
+func (c shortConv) past() pastShape { return pastShape{inputs: (len(c.Taps) - 1) * c.Out.Weight.Cols} }
+
 func (c shortConv) last() *arch.Linear { return &c.Out }
 
 func (c shortConv) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&c.In}, {&c.Out}} }
@@ -41,7 +43,7 @@ func (c shortConv) run(ctx context.Context, s *space, x []float32) ([]float32, e
 			kernel.Mul(y[i*hidden:(i+1)*hidden], third(i, 0), third(i, 2))
 		}
 	})
-	if err := s.convolve(ctx, y, hidden, c.Taps, c.Bias); err != nil {
+	if err := s.convolve(ctx, c, y, hidden, c.Taps, c.Bias); err != nil {
 		return nil, err
 	}
 	kernel.Parallel(s.threads, n, func(lo, hi int) {
@@ -71,29 +73,80 @@ const channelBlock = 256
 
 // convolve replaces x [tokens, width] by its causal depthwise convolution; the last tap is that of the current token. Sums are
 // float64, where products are exact, and rounded once.
-func (s *space) convolve(ctx context.Context, x []float32, width int, taps []arch.Weight, bias arch.Weight) error {
+func (s *space) convolve(ctx context.Context, of stateful, x []float32, width int, taps []arch.Weight, bias arch.Weight) error {
 	weights, err := s.vectors(append(taps[:len(taps):len(taps)], bias)...)
 	if err != nil {
 		return err
 	}
-	offsets := weights[len(taps)]
+	weights, offsets := weights[:len(taps)], weights[len(taps)]
 	if offsets == nil {
 		offsets = make([]float32, width)
 	}
 	blocks := (width + channelBlock - 1) / channelBlock
-	return s.each(ctx, len(s.lengths)*blocks, func(u int, _ *buffer) error {
-		start, n := s.starts[u/blocks], s.lengths[u/blocks]
-		from := u % blocks * channelBlock
-		to := min(from+channelBlock, width)
-		for t := n - 1; t >= 0; t-- { // backwards, because a result overwrites an input that only later results read
-			for c := from; c < to; c++ {
-				sum := float64(offsets[c])
-				for j := max(0, len(taps)-1-t); j < len(taps); j++ {
-					sum += float64(float64(weights[j][c]) * float64(x[(start+t-len(taps)+1+j)*width+c]))
-				}
-				x[(start+t)*width+c] = float32(sum)
+	kernel.Parallel(s.threads, len(s.lengths)*blocks, func(lo, hi int) {
+		var next []float32
+		for ; lo < hi; lo++ {
+			window, from := lo/blocks, lo%blocks*channelBlock
+			p, tokens := s.past(of, window)
+			c := channels{x[s.starts[window]*width:], nil, s.lengths[window], tokens, width, from, min(from+channelBlock, width)}
+			if p == nil {
+				c.convolve(weights, offsets)
+				continue
+			}
+			c.earlier = p.inputs
+			n := c.last(grow(&next, (len(taps)-1)*channelBlock), len(taps)-1)
+			c.convolve(weights, offsets)
+			for j := range len(taps) - 1 {
+				copy(p.inputs[j*width:][c.from:c.to], n[j*(c.to-c.from):])
 			}
 		}
-		return nil
 	})
+	return context.Cause(ctx)
+}
+
+// channels are some channels of a window, x [n, width], after earlier tokens, of which earlier [taps-1, width] holds the last; nil
+// if they are not kept.
+type channels struct {
+	x, earlier      []float32
+	n, tokens       int
+	width, from, to int
+}
+
+// row returns the channels of token t; those before token 0 are the earlier ones, keep in number.
+func (c *channels) row(t, keep int) []float32 {
+	if t < 0 {
+		return c.earlier[(keep+t)*c.width:][c.from:c.to]
+	}
+	return c.x[t*c.width:][c.from:c.to]
+}
+
+// last copies the inputs of the last keep tokens to dst [keep, channels] and returns it.
+func (c *channels) last(dst []float32, keep int) []float32 {
+	cols := c.to - c.from
+	for j := range keep {
+		if t := c.n - keep + j; t >= -c.tokens {
+			copy(dst[j*cols:(j+1)*cols], c.row(t, keep))
+		}
+	}
+	return dst
+}
+
+func (c *channels) convolve(weights [][]float32, offsets []float32) {
+	keep := len(weights) - 1
+	var sums [channelBlock]float64
+	for t := c.n - 1; t >= 0; t-- { // backwards, because a result overwrites an input that only later results read
+		for i, v := range offsets[c.from:c.to] {
+			sums[i] = float64(v)
+		}
+		for j := max(0, keep-t-c.tokens); j <= keep; j++ {
+			w := weights[j][c.from:c.to]
+			for i, v := range c.row(t-keep+j, keep) {
+				sums[i] += float64(float64(w[i]) * float64(v))
+			}
+		}
+		row := c.row(t, keep)
+		for i := range row {
+			row[i] = float32(sums[i])
+		}
+	}
 }

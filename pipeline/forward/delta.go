@@ -50,6 +50,10 @@ func (d delta) cost() cost {
 	}
 }
 
+func (d delta) past() pastShape {
+	return pastShape{inputs: (len(d.Taps) - 1) * (2*d.keys() + d.values()), sums: d.ValueHeads * d.KeyDim * d.ValueDim}
+}
+
 func (d delta) last() *arch.Linear { return &d.Out }
 
 func (d delta) inputs() [][]*arch.Linear {
@@ -64,7 +68,7 @@ func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error
 		return nil, err
 	}
 	qkv, z, beta, keep := in[0], in[1], in[2], in[3]
-	if err := s.convolve(ctx, qkv, 2*d.keys()+d.values(), d.Taps, arch.Weight{}); err != nil {
+	if err := s.convolve(ctx, d, qkv, 2*d.keys()+d.values(), d.Taps, arch.Weight{}); err != nil {
 		return nil, err
 	}
 	s.siluAll(qkv)
@@ -80,7 +84,7 @@ func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	}
 	o := s.take(d.values())
 	if err := s.each(ctx, len(s.lengths)*d.ValueHeads, func(u int, b *buffer) error {
-		d.remember(o, qkv, beta, keep, u%d.ValueHeads, s.starts[u/d.ValueHeads], s.lengths[u/d.ValueHeads], b)
+		d.remember(s, o, qkv, beta, keep, u/d.ValueHeads, u%d.ValueHeads, b)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -93,16 +97,16 @@ func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	return o, nil
 }
 
-// remember runs the recurrence of one value head over the n tokens from start on. keep is exp(g).
-func (d delta) remember(o, qkv, beta, keep []float32, head, start, n int, b *buffer) {
+// remember runs the recurrence of one value head over the tokens of a window. keep is exp(g).
+func (d delta) remember(s *space, o, qkv, beta, keep []float32, window, head int, b *buffer) {
 	kd, vd := d.KeyDim, d.ValueDim
 	state, rest := cut(grow(&b.floats, d.cost().fixed), kd*vd) // [KeyDim, ValueDim]
 	q, rest := cut(rest, kd)
 	k, rest := cut(rest, kd)
 	change, _ := cut(rest, vd)
-	clear(state)
-	keyHead := head / (d.ValueHeads / d.KeyHeads)
-	for t := start; t < start+n; t++ {
+	state = s.sums(d, window, head*kd*vd, (head+1)*kd*vd, state)
+	keyHead, start := head/(d.ValueHeads/d.KeyHeads), s.starts[window]
+	for t := start; t < start+s.lengths[window]; t++ {
 		row := qkv[t*(2*d.keys()+d.values()):]
 		unit(q, row[keyHead*kd:][:kd], 1/math.Sqrt(float64(kd)))
 		unit(k, row[d.keys()+keyHead*kd:][:kd], 1)

@@ -190,33 +190,8 @@ func TestForms(t *testing.T) {
 		if got := slices.Concat(scoreAll(t, newModel(t, d, src, 2), windows)...); !slices.Equal(got, want) {
 			t.Error("other logits with weights that are not loaded")
 		}
-		if got := grown(t, newModel(t, d, src, 2), windows); !slices.Equal(got, want) {
+		if got := grown(t, newModel(t, d, src, 2), windows, 0); !slices.Equal(got, want) {
 			t.Error("other logits of windows that grow")
 		}
 	})
-}
-
-// grown are the logits of windows of one length that grow by a token at a time.
-func grown(t testing.TB, m *Model, windows [][]int32) []float32 {
-	t.Helper()
-	n, length, vocab := len(windows), len(windows[0]), m.decoder.Vocab
-	c, err := m.NewCache(n, length)
-	check(t, err)
-	head, err := m.Head()
-	check(t, err)
-	all, row := make([]float32, n*length*vocab), make([]float32, n*vocab)
-	for pos := range length {
-		var tokens []int32
-		for _, w := range windows {
-			tokens = append(tokens, w[pos])
-		}
-		h, err := c.Advance(t.Context(), tokens)
-		check(t, err)
-		head.Input(h, h)
-		check(t, head.Logits(t.Context(), row, h))
-		for i := range n {
-			copy(all[(i*length+pos)*vocab:], row[i*vocab:(i+1)*vocab])
-		}
-	}
-	return all
 }

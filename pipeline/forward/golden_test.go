@@ -1,19 +1,22 @@
 package forward
 
 import (
-	"errors"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/pipeline/arch"
 )
 
 // logitBound is what transformers and this package may differ by: both compute in float32, sum in different orders, and
 // round rotary angles differently. Observed is a tenth of it.
 const logitBound = 1e-4
+
+// deltaBound is logitBound for the gated delta rule, whose states amplify roundings. Observed is a third of it; the tests of
+// pipeline/reference compare with transformers in float64.
+const deltaBound = 4e-4
 
 // unknown are the checkpoints without a backward pass, by the reason.
 var unknown = map[string]string{
@@ -39,7 +42,7 @@ func TestGoldens(t *testing.T) {
 			golden := readFile(t, file)
 			d, src := openSource(t, dir)
 			m := newModel(t, d, src, 2)
-			logits := func(w [][]int32) []float32 { return grown(t, m, w) }
+			logits := func(w [][]int32) []float32 { return grown(t, m, w, 0) }
 			reason := ""
 			for what, names := range unknown {
 				if slices.Contains(strings.Fields(names), filepath.Base(dir)) {
@@ -52,11 +55,6 @@ func TestGoldens(t *testing.T) {
 			if reason == "" {
 				p := load(t, m)
 				logits = func(w [][]int32) []float32 { return p.logits(t, w) }
-			} else if _, err := m.NewCache(1, 1); err != nil {
-				if !errors.Is(err, tensor.ErrUnsupported) {
-					t.Error(err)
-				}
-				return // the tests of pipeline/reference have it
 			}
 			var worst float64
 			for _, i := range []string{"0", "1"} {
@@ -72,7 +70,13 @@ func TestGoldens(t *testing.T) {
 					}
 				}
 			}
-			if worst > logitBound {
+			bound := logitBound
+			for _, l := range d.Layers {
+				if _, ok := l[0].Block.(*arch.DeltaNet); ok {
+					bound = deltaBound
+				}
+			}
+			if worst > bound {
 				t.Errorf("largest error of a logit: %.2g", worst)
 			}
 			t.Logf("largest error of a logit: %.2g", worst)

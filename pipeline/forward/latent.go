@@ -58,6 +58,11 @@ func (a latent) cost() cost {
 	return c
 }
 
+// The state are full keys and values: those of the latent alone would be multiplied again for every later token.
+func (a latent) past() pastShape {
+	return pastShape{heads: a.Heads, key: a.NopeDim + a.RopeDim, value: a.ValueDim}
+}
+
 func (a latent) last() *arch.Linear { return &a.O }
 
 func (a latent) inputs() [][]*arch.Linear {
@@ -103,7 +108,7 @@ func (a latent) run(ctx context.Context, s *space, x []float32) (out []float32, 
 		parts: []part{{q: q[0], k: kv[0], dim: a.NopeDim}, {q: q[1], k: kRope, dim: a.RopeDim, one: true}},
 		v:     kv[1], out: s.take(a.Heads * a.ValueDim), valueDim: a.ValueDim, scale: a.Scale, mask: causal(0, 0),
 	}
-	return h.out, s.attend(ctx, &h)
+	return h.out, s.attend(ctx, a, &h)
 }
 
 // normed computes a projection and its norm, if there is one.

@@ -58,6 +58,10 @@ func (a mamba) scaleParts(rows []float32) {
 	}
 }
 
+func (a mamba) past() pastShape {
+	return pastShape{inputs: (len(a.Taps) - 1) * a.xbc(), sums: a.Heads * a.State * a.HeadDim}
+}
+
 func (a mamba) last() *arch.Linear { return &a.Out }
 
 func (a mamba) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&a.Z, &a.XBC, &a.Dt}, {&a.Out}} }
@@ -73,7 +77,7 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	s.scaleAll(z, a.Scales[0])
 	s.scaleAll(dt, a.Scales[4])
 	a.scaleParts(xbc)
-	if err := s.convolve(ctx, xbc, a.xbc(), a.Taps, a.ConvBias); err != nil {
+	if err := s.convolve(ctx, a, xbc, a.xbc(), a.Taps, a.ConvBias); err != nil {
 		return nil, err
 	}
 	s.siluAll(xbc)
@@ -88,7 +92,7 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	o := s.take(a.inner())
 	if err := s.each(ctx, len(s.lengths)*a.Heads, func(u int, b *buffer) error {
 		head := u % a.Heads
-		a.remember(o, xbc, dt, decay[head], direct[head], head, s.starts[u/a.Heads], s.lengths[u/a.Heads], b)
+		a.remember(s, o, xbc, dt, decay[head], direct[head], u/a.Heads, head, b)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -98,12 +102,13 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 	return o, s.norm(o, o, a.Norm)
 }
 
-// remember runs the recurrence of one head over the n tokens from start on.
-func (a mamba) remember(o, xbc, dt []float32, decay, direct float32, head, start, n int, buf *buffer) {
+// remember runs the recurrence of one head over the tokens of a window.
+func (a mamba) remember(s *space, o, xbc, dt []float32, decay, direct float32, window, head int, buf *buffer) {
 	state, timed := cut(grow(&buf.floats, a.cost().fixed), a.State*a.HeadDim) // [State, HeadDim]
-	clear(state)
-	group := head / (a.Heads / a.Groups)
-	for t := start; t < start+n; t++ {
+	size := a.State * a.HeadDim
+	state = s.sums(a, window, head*size, (head+1)*size, state)
+	group, start := head/(a.Heads/a.Groups), s.starts[window]
+	for t := start; t < start+s.lengths[window]; t++ {
 		row := xbc[t*a.xbc() : (t+1)*a.xbc()]
 		x := row[head*a.HeadDim:][:a.HeadDim]
 		b := row[a.inner()+group*a.State:][:a.State]

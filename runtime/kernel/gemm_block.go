@@ -89,9 +89,9 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 			next := gemmPiece{}
 			switch {
 			case q+depth < n:
-				next = g.b.piece(j, cols, p+q+depth, min(gemmSegment, n-q-depth), g.k)
+				next = g.b.piece(j, cols, p+q+depth, min(gemmSegment, n-q-depth))
 			case j+width < j1:
-				next = g.b.piece(j+width, min(width, j1-j-width), p, min(gemmSegment, n), g.k)
+				next = g.b.piece(j+width, min(width, j1-j-width), p, min(gemmSegment, n))
 			}
 			g.strip(s, t, dst[i*g.ldd+j:], i, j, cols, p+q, next)
 		}
@@ -103,10 +103,10 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int, next gemmPiece) {
 	panels := s.b[:]
 	if g.b.layout == gemmPacked {
-		panels = g.b.f[j*g.k+p*PanelRows:]
+		panels = g.b.f[j*g.b.ld+p*PanelRows:]
 		if t.rows == 1 && cols == gemmRowColumns() {
 			t.c, t.b, t.cols = c, panels, cols
-			gemmRow(&t, PanelRows*g.k)
+			gemmRow(&t, PanelRows*g.b.ld)
 			return
 		}
 	} else {
@@ -121,7 +121,7 @@ func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int,
 	for jj := 0; jj < cols; jj += PanelRows {
 		t.cols = min(PanelRows, cols-jj)
 		if g.b.layout == gemmPacked {
-			t.b = panels[jj*g.k:][:PanelRows*t.k]
+			t.b = panels[jj*g.b.ld:][:PanelRows*t.k]
 		} else {
 			t.b = panels[jj*t.k:][:PanelRows*t.k]
 		}

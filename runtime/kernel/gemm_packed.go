@@ -50,10 +50,41 @@ func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
 // It panics when a slice is too short for its shape.
 func (p *Packed) MulT(dst, a []float32, m, ldd, lda, lo, hi int) {
 	checkColumns("Packed.MulT", lo, hi, p.rows)
+	p.multiply(dst, a, m, ldd, lda, lo, hi, 0, p.cols)
+}
+
+// MulTSpan computes dst = a · qᵀ for the columns from to to-1 of p, the matrix q: a is [m, to-from], dst is [m, Rows], with row
+// i of dst at dst[i*ldd] and row i of a at a[i*lda]. The result has the bits of [MatMulT] for q. It panics when a slice is too
+// short for its shape.
+func (p *Packed) MulTSpan(dst, a []float32, m, ldd, lda, from, to int) {
+	if from < 0 || to < from || to > p.cols {
+		panic(fmt.Sprintf("internal error: kernel.Packed.MulTSpan: positions %d to %d of %d", from, to, p.cols))
+	}
+	p.multiply(dst, a, m, ldd, lda, 0, p.rows, from, to)
+}
+
+// multiply computes columns lo to hi-1 of the product over the positions from to to-1.
+func (p *Packed) multiply(dst, a []float32, m, ldd, lda, lo, hi, from, to int) {
 	checkMatrix("Packed.MulT", "dst", len(dst), m, hi, ldd)
-	checkMatrix("Packed.MulT", "a", len(a), m, p.cols, lda)
-	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmPacked, f: p.panels}, k: p.cols, ldd: ldd}
+	checkMatrix("Packed.MulT", "a", len(a), m, to-from, lda)
+	b := gemmSide{layout: gemmPacked, f: p.panels[min(from*PanelRows, len(p.panels)):], ld: p.cols}
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: b, k: to - from, ldd: ldd}
 	g.run(dst, 0, m, lo, hi)
+}
+
+// SetRow replaces row j by row, which has Cols elements.
+func (p *Packed) SetRow(j int, row []float32) {
+	panel := p.panels[j/PanelRows*PanelRows*p.cols:][:PanelRows*p.cols]
+	for i, v := range row[:p.cols] {
+		panel[i*PanelRows+j%PanelRows] = v
+	}
+}
+
+// SetColumn replaces column i by column, which has Rows elements.
+func (p *Packed) SetColumn(i int, column []float32) {
+	for j := 0; j < p.rows; j += PanelRows {
+		copy(p.panels[j*p.cols+i*PanelRows:][:PanelRows], column[j:p.rows])
+	}
 }
 
 // checkColumns demands a range of n columns that begins with a panel.

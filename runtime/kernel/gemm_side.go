@@ -15,7 +15,7 @@ const (
 type gemmSide struct {
 	layout gemmLayout
 	f      []float32
-	ld     int // stride of f
+	ld     int // stride of f; the positions of a panel
 }
 
 // fillAll lays out positions p to p+n-1 of rows from i on, size rows after the other: each [n][size], the last one [n][rest]
@@ -55,15 +55,15 @@ type gemmPiece struct {
 	rows, bytes, ld int
 }
 
-// piece is the memory of n positions from p on of some rows, at most a panel; k is the length of a row.
-func (s *gemmSide) piece(i, rows, p, n, k int) gemmPiece {
+// piece is the memory of n positions from p on of some rows, at most a panel.
+func (s *gemmSide) piece(i, rows, p, n int) gemmPiece {
 	switch s.layout {
 	case gemmByRow:
 		return gemmPiece{unsafe.Pointer(&s.f[i*s.ld+p]), rows, 4 * n, 4 * s.ld}
 	case gemmByPosition:
 		return gemmPiece{unsafe.Pointer(&s.f[p*s.ld+i]), n, 4 * rows, 4 * s.ld}
 	}
-	return gemmPiece{unsafe.Pointer(&s.f[i*k+p*PanelRows]), PanelRows, 4 * n, 4 * n} // gemmPacked
+	return gemmPiece{unsafe.Pointer(&s.f[i*s.ld+p*PanelRows]), PanelRows, 4 * n, 4 * n} // gemmPacked
 }
 
 // prefetch prefetches the first rows and drops them.

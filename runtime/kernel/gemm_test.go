@@ -224,6 +224,49 @@ func TestPackedPieces(t *testing.T) {
 	})
 }
 
+// A matrix that grows by rows or by columns gives the products of its part that is filled.
+func TestPackedGrows(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(9, 10))
+		const rows, cols = 70, 600
+		b := random(r, rows*cols)
+		var whole, byRow, byColumn Packed
+		whole.Pack(b, rows, cols, cols)
+		byRow.Resize(rows, cols)
+		byColumn.Resize(rows, cols)
+		for j := range rows {
+			byRow.SetRow(j, b[j*cols:(j+1)*cols])
+		}
+		for i, columns := 0, turned(b, rows, cols); i < cols; i++ {
+			byColumn.SetColumn(i, columns[i*rows:(i+1)*rows])
+		}
+		if !slices.Equal(byRow.panels, whole.panels) || !slices.Equal(byColumn.panels, whole.panels) {
+			t.Error("other panels")
+		}
+		for _, m := range []int{1, 2, 5, 13} {
+			for _, span := range [][2]int{{0, 600}, {0, 1}, {32, 33}, {64, 400}, {320, 600}, {288, 576}, {7, 7}} {
+				k := span[1] - span[0]
+				a, want, got := random(r, m*k), make([]float32, m*rows), make([]float32, m*rows)
+				MatMulT(want, a, b[span[0]:], m, rows, k, rows, k, cols)
+				whole.MulTSpan(got, a, m, rows, k, span[0], span[1])
+				if !slices.Equal(got, want) {
+					t.Errorf("%d rows, positions %v: another product", m, span)
+				}
+			}
+		}
+		for _, span := range [][2]int{{-1, 3}, {4, 3}, {0, 601}} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("positions %v: no panic", span)
+					}
+				}()
+				whole.MulTSpan(make([]float32, rows), make([]float32, cols+1), 1, rows, cols+1, span[0], span[1])
+			}()
+		}
+	})
+}
+
 func TestMatMulAllocations(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		const m, n, k = 13, 70, 300
