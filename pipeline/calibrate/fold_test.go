@@ -57,7 +57,7 @@ func stored(t *testing.T, d *arch.Decoder, src tensor.Source, q quant.Quantizer,
 	return o
 }
 
-func chainOf(t *testing.T, list ...quant.Method) *quant.Chain {
+func chainOf(t testing.TB, list ...quant.Method) *quant.Chain {
 	t.Helper()
 	c, err := quant.NewChain(list)
 	check(t, err)

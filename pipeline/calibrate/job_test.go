@@ -26,7 +26,7 @@ type job struct {
 }
 
 // run calls Quantize and fails the test on an error.
-func (j job) run(t *testing.T, dir string) *Finished {
+func (j job) run(t testing.TB, dir string) *Finished {
 	t.Helper()
 	j.Dir = dir
 	f, err := Quantize(t.Context(), j.Options, j.Scheme)
@@ -43,7 +43,7 @@ func (j job) on(threads int, memory int64) job {
 const plenty = 1 << 30
 
 // newJob is a job with 4 bits in blocks of 32, the table in 8 bits.
-func newJob(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int32, methods ...quant.Method) job {
+func newJob(t testing.TB, d *arch.Decoder, src tensor.Source, windows [][]int32, methods ...quant.Method) job {
 	return job{
 		Options{Decoder: d, Source: src, Windows: windows, Skip: 1, Threads: 2, Memory: plenty},
 		Scheme{Chain: chainOf(t, methods...), Specs: specs(t, d, quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16}, quant.Spec{Bits: 8,
@@ -52,7 +52,7 @@ func newJob(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int32,
 }
 
 // specs chooses a spec for every matrix of a model, with the largest block that its columns allow.
-func specs(t *testing.T, d *arch.Decoder, body, table quant.Spec) map[string]quant.Spec {
+func specs(t testing.TB, d *arch.Decoder, body, table quant.Spec) map[string]quant.Spec {
 	t.Helper()
 	all, p := map[string]quant.Spec{}, quant.Policy{Default: body, Table: table, AutoBlock: true}
 	choose := func(w arch.Weight, role quant.Role) {

@@ -57,7 +57,7 @@ func base() (*memory, []float32) {
 
 func factors(seed uint64, n int) []float32 { return randomScales(rand.New(rand.NewPCG(seed, 0)), n) }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

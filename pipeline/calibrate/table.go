@@ -44,9 +44,13 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 	length := len(o.Windows[0])
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
+	top, err := m.LoadHead()
+	if err != nil {
+		return nil, err
+	}
 	for at := 0; at < len(windows); at += step {
 		part := windows[at:min(at+step, len(windows))]
-		g, err := o.gradient(ctx, m, part, at)
+		g, err := o.gradient(ctx, m, top, part, at)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +94,9 @@ type gradients struct {
 
 // gradient runs the float model forward and backward over windows, with labels drawn from the model. first is the index of the
 // first window, which seeds the random numbers.
-func (o *Options) gradient(ctx context.Context, m *forward.Model, windows [][]int32, first int) (*gradients, error) {
+func (o *Options) gradient(
+	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first int,
+) (*gradients, error) {
 	length := len(windows[0])
 	embedding, err := m.Embedding()
 	if err != nil {
@@ -114,10 +120,6 @@ func (o *Options) gradient(ctx context.Context, m *forward.Model, windows [][]in
 		if err := l.Forward(ctx, h, of); err != nil {
 			return nil, err
 		}
-	}
-	head, err := m.LoadHead()
-	if err != nil {
-		return nil, err
 	}
 	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)

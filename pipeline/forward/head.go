@@ -93,12 +93,16 @@ func (h *Head) Backward(
 	width, vocab := h.Linear.Cols, h.Linear.Rows
 	n := rows("Head.Backward", dh, width, hidden, width)
 	most := max(1, min(groupTokens, LogitBytes/4/vocab))
-	var logits, bounded []float32
+	arena := h.model.arenas.Get().(*[]float32)
+	defer h.model.arenas.Put(arena)
+	*arena = grow(arena, min(most, n)*(vocab+2*width))
+	var bounded []float32
 	for lo := 0; lo < n; lo += most {
 		hi := min(lo+most, n)
-		in, x := hidden[lo*width:hi*width], make([]float32, (hi-lo)*width)
+		in := hidden[lo*width : hi*width]
+		logits, rest := cut(*arena, (hi-lo)*vocab)
+		x, dx := rest[:len(in)], rest[len(in):2*len(in)]
 		h.Norm.apply(x, in)
-		logits = grow(&logits, (hi-lo)*vocab)
 		if err := h.Logits(ctx, logits, x); err != nil {
 			return err
 		}
@@ -117,7 +121,6 @@ func (h *Head) Backward(
 		if v.Linear != nil {
 			v.Linear(h.Linear, x, logits)
 		}
-		dx := make([]float32, len(in))
 		h.Linear.back(dx, logits)
 		h.Norm.back(in, dx, width, v)
 		copy(dh[lo*width:hi*width], dx)

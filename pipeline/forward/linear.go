@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -15,9 +16,9 @@ const (
 	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2 cache until
 	// it is packed.
 	readBytes = 256 << 10
-	// spanTokens and leastColumns are how much of a product a thread computes at a time: enough to lay tokens out once for many
-	// rows of the matrix, and rows once for many tokens.
-	spanTokens, leastColumns = 256, 256
+	// spanTokens and leastTokens are the most and fewest tokens of a product that a thread computes at a time, leastColumns the
+	// fewest columns: enough to lay tokens out once for many rows of the matrix, and rows once for many tokens.
+	spanTokens, leastTokens, leastColumns = 256, 32, 128
 	// unitsPerThread splits the work so that other threads can take over the share of a delayed one.
 	unitsPerThread = 4
 )
@@ -142,16 +143,38 @@ func tiles(threads, n, cols int, f func(from, to, lo, hi int)) {
 	if n == 0 {
 		return
 	}
-	spans := (n + spanTokens - 1) / spanTokens
-	parts := max(1, min((unitsPerThread*threads+spans-1)/spans, cols/leastColumns))
-	part := ((cols+parts-1)/parts + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
-	parts = (cols + part - 1) / part
+	spans, part := division(threads, n, cols)
+	parts := (cols + part - 1) / part
 	kernel.Parallel(threads, spans*parts, func(u, end int) {
 		for ; u < end; u++ {
 			lo := u % parts * part
 			f(n*(u/parts)/spans, n*(u/parts+1)/spans, lo, min(lo+part, cols))
 		}
 	})
+}
+
+// division returns the number of spans of tokens, and the columns of a part, that let the threads finish a product [n, cols]
+// soonest: all with the same number of units, and few of them, because each lays out its tokens and columns.
+func division(threads, n, cols int) (spans, part int) {
+	const (
+		layTokens, layColumns = 16, 32 // the cost of laying out a column, in products with that many tokens, and of a token
+		delay                 = 0.25   // of a unit, by which the last thread ends later than the others
+	)
+	best := math.Inf(1)
+	least := (n + spanTokens - 1) / spanTokens
+	most := max(least, min((n+leastTokens-1)/leastTokens, unitsPerThread*threads))
+	for parts := 1; parts == 1 || parts <= min(cols/leastColumns, unitsPerThread*threads); parts++ {
+		width := ((cols+parts-1)/parts + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
+		count := (cols + width - 1) / width
+		for s := least; s <= most && (s == least || s*count <= 2*unitsPerThread*threads); s++ {
+			rounds := float64((s*count + threads - 1) / threads)
+			cost := (rounds + delay) * float64((n+s-1)/s+layTokens) * float64(width+layColumns)
+			if cost < best {
+				best, spans, part = cost, s, width
+			}
+		}
+	}
+	return spans, part
 }
 
 // held holds weights in memory, keyed by their places in the description.

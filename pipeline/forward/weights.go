@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -79,12 +80,19 @@ func (m *Model) values(w arch.Weight) ([]float32, error) {
 		return nil, err
 	}
 	x := make([]float32, w.Rows*max(w.Cols, 1))
-	var b buffer
-	step := max(1, readBytes/4/t.cols) * t.cols
-	for lo := 0; lo < len(x); lo += step {
-		if err := t.rows(x[lo:min(lo+step, len(x))], lo/t.cols, &b); err != nil {
-			return nil, err
+	rows := len(x) / t.cols
+	step := max(1, min(readBytes/4/t.cols, (rows+unitsPerThread*m.threads-1)/(unitsPerThread*m.threads)))
+	failed := make([]error, (rows+step-1)/step)
+	kernel.Parallel(m.threads, len(failed), func(u, end int) {
+		b := m.buffers.Get().(*buffer)
+		defer m.buffers.Put(b)
+		for ; u < end; u++ {
+			lo, hi := u*step, min((u+1)*step, rows)
+			failed[u] = t.rows(x[lo*t.cols:hi*t.cols], lo, b)
 		}
+	})
+	if err := cmp.Or(failed...); err != nil {
+		return nil, err
 	}
 	return x, nil
 }
