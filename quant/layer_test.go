@@ -49,7 +49,10 @@ func testLayer(rows, cols, tokens int) (Matrix, *Stats) {
 		}
 	}
 	s := &Stats{Cols: cols, Tokens: int64(tokens), Hessian: make([]float32, cols*cols)}
-	kernel.SyrkRows(s.Hessian, x.Data, tokens, cols, 0, cols, cols, cols)
+	var p kernel.Packed
+	p.Resize(cols, tokens)
+	p.PackColumns(x.Data, 0, cols, cols)
+	p.Syrk(s.Hessian, x.Data, 0, cols, 0, cols, cols, cols)
 	for i := range cols {
 		for j := range i + 1 {
 			v := s.Hessian[i*cols+j] / float32(tokens)

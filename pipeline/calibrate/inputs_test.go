@@ -79,14 +79,10 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 			picked(l.MLP.Intermediate, func(lo int) []float32 { return residual(i, -2, lo) }, between),
 		} {
 			n := len(x) / tokens
-			s := &quant.Stats{Cols: n, Tokens: int64(tokens), Hessian: make([]float32, n*n)}
-			kernel.SyrkRows(s.Hessian, x, tokens, n, 0, n, n, n)
-			for r := range n {
-				for c := range r + 1 {
-					v := s.Hessian[r*n+c] / float32(tokens)
-					s.Hessian[r*n+c], s.Hessian[c*n+r] = v, v
-				}
-			}
+			m := newMoments(n, false)
+			m.add(x, nil, tokens, 0, 2)
+			s, err := m.stats(2)
+			check(t, err)
 			all[sites[k].Consumers[0].Tensor] = s
 		}
 	}

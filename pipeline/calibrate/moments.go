@@ -2,6 +2,8 @@ package calibrate
 
 import (
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -16,7 +18,7 @@ type moments struct {
 	hessian []float32
 	cross   []float32 // or nil
 
-	turned, part []float32 // scratch of cross
+	packed []kernel.Packed // of each window at hand, x̂ᵀ
 }
 
 func newMoments(cols int, cross bool) *moments {
@@ -27,58 +29,128 @@ func newMoments(cols int, cross bool) *moments {
 	return m
 }
 
-// rowsAtATime rows of a moment are one unit of work; the last rows cost most, so units are small.
-const rowsAtATime = 16
+// momentRows and momentColumns are the size of a unit of work, a piece of a moment.
+const momentRows, momentColumns = 48, 288
 
-// add takes the inputs of one window without its first skip tokens: quantized [tokens, cols], and those of the float model,
-// which are not read if there is no cross moment.
-func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
-	x := quantized[skip*m.cols : tokens*m.cols]
-	n := tokens - skip
-	m.tokens += int64(n)
-	units := (m.cols + rowsAtATime - 1) / rowsAtATime
-	kernel.Parallel(threads, units, func(lo, hi int) {
-		kernel.SyrkRows(m.hessian, x, n, m.cols, lo*rowsAtATime, min(hi*rowsAtATime, m.cols), m.cols, m.cols)
-	})
-	if m.cross == nil {
-		return
+// piece is a part of the cross moment, or of the lower half of the Hessian.
+type piece struct {
+	cross            bool
+	from, to, lo, hi int // rows and columns
+}
+
+// size is about how many elements of the moment are in the piece.
+func (p piece) size() int {
+	n := (p.to - p.from) * (p.hi - p.lo)
+	if !p.cross && p.hi > p.from {
+		n -= (p.hi - p.from) * (p.hi - p.from) / 2
 	}
-	f := float[skip*m.cols : tokens*m.cols]
-	m.turned, m.part = grow(m.turned, len(f)), grow(m.part, m.cols*m.cols)
-	kernel.Parallel(threads, units, func(lo, hi int) {
-		from, to := lo*rowsAtATime, min(hi*rowsAtATime, m.cols)
-		transpose(m.turned[from*n:to*n], f[from:], n, to-from, m.cols)
-		kernel.MatMul(m.part[from*m.cols:], m.turned[from*n:], x, to-from, m.cols, n, m.cols, n, m.cols)
-		kernel.Add(m.cross[from*m.cols:to*m.cols], m.cross[from*m.cols:to*m.cols], m.part[from*m.cols:to*m.cols])
+	return n
+}
+
+// pieces divides the moments, the largest first.
+func (m *moments) pieces() (all []piece) {
+	for from := 0; from < m.cols; from += momentRows {
+		to := min(from+momentRows, m.cols)
+		for lo := 0; lo < m.cols; lo += momentColumns {
+			hi := min(lo+momentColumns, m.cols)
+			if m.cross != nil {
+				all = append(all, piece{true, from, to, lo, hi})
+			}
+			if lo < to {
+				all = append(all, piece{false, from, to, lo, min(hi, to)})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b piece) int { return b.size() - a.size() })
+	return all
+}
+
+// add takes the inputs of whole windows of so many tokens, without the first skip of each: quantized [windows * tokens, cols], and
+// those of the float model, which are not read if there is no cross moment.
+func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
+	size, n := tokens*m.cols, tokens-skip
+	windows := len(quantized) / size
+	m.tokens += int64(windows * n)
+	for len(m.packed) < windows {
+		m.packed = append(m.packed, kernel.Packed{})
+	}
+	for w := range windows {
+		m.packed[w].Resize(m.cols, n)
+	}
+	panels := (m.cols + kernel.PanelRows - 1) / kernel.PanelRows
+	kernel.Parallel(threads, windows*panels, func(u, end int) {
+		for ; u < end; u++ {
+			w, lo := u/panels, u%panels*kernel.PanelRows
+			m.packed[w].PackColumns(quantized[w*size+skip*m.cols:(w+1)*size], lo, min(kernel.PanelRows, m.cols-lo), m.cols)
+		}
+	})
+	pieces := m.pieces()
+	kernel.Parallel(threads, len(pieces), func(u, end int) {
+		var product []float32
+		for ; u < end; u++ {
+			for w := range windows {
+				from, to := w*size+skip*m.cols, (w+1)*size
+				if p := pieces[u]; !p.cross {
+					m.packed[w].Syrk(m.hessian, quantized[from:to], p.from, p.to, p.lo, p.hi, m.cols, m.cols)
+				} else {
+					product = grow(product, momentRows*m.cols)
+					m.addCross(p, product, float[from:to], &m.packed[w])
+				}
+			}
+		}
 	})
 }
 
-// transpose writes the first cols columns of n rows of src, ld apart, as rows of dst [cols, n].
-func transpose(dst, src []float32, n, cols, ld int) {
-	for t := range n {
-		for j, v := range src[t*ld : t*ld+cols] {
-			dst[j*n+t] = v
-		}
+// addCross adds a piece of the product of a window.
+func (m *moments) addCross(p piece, product, float []float32, quantized *kernel.Packed) {
+	quantized.TMulT(product, float[p.from:], p.to-p.from, m.cols, m.cols, p.lo, p.hi)
+	for i := p.from; i < p.to; i++ {
+		sum := m.cross[i*m.cols:][p.lo:p.hi]
+		kernel.Add(sum, sum, product[(i-p.from)*m.cols:][p.lo:p.hi])
 	}
 }
 
 // stats divides by the number of tokens and fills the upper half. The moments cannot be used afterwards.
-func (m *moments) stats() (*quant.Stats, error) {
-	n := m.cols
+func (m *moments) stats(threads int) (*quant.Stats, error) {
 	factor := 1 / float32(max(m.tokens, 1))
-	kernel.Scale(m.hessian, m.hessian, factor)
-	for i := range n {
-		for j := range i {
-			m.hessian[j*n+i] = m.hessian[i*n+j]
+	var broken atomic.Bool
+	kernel.Parallel(threads, (m.cols+mirrorRows-1)/mirrorRows, func(u, end int) {
+		from, to := u*mirrorRows, min(end*mirrorRows, m.cols)
+		for lo := from; lo < to; lo += mirrorRows {
+			if !m.mirror(lo, min(lo+mirrorRows, to), factor) {
+				broken.Store(true)
+			}
 		}
-	}
-	if m.cross != nil {
-		kernel.Scale(m.cross, m.cross, factor)
-	}
-	if kernel.NonFinite(m.hessian) >= 0 || kernel.NonFinite(m.cross) >= 0 {
+		if m.cross != nil {
+			rows := m.cross[from*m.cols : to*m.cols]
+			kernel.Scale(rows, rows, factor)
+			if kernel.NonFinite(rows) >= 0 {
+				broken.Store(true)
+			}
+		}
+	})
+	if broken.Load() {
 		return nil, fmt.Errorf("activations are NaN, infinite, or too large to be squared")
 	}
-	return &quant.Stats{Cols: n, Tokens: m.tokens, Hessian: m.hessian, Cross: m.cross}, nil
+	return &quant.Stats{Cols: m.cols, Tokens: m.tokens, Hessian: m.hessian, Cross: m.cross}, nil
+}
+
+// mirrorRows is the side of a square that is transposed at a time.
+const mirrorRows = 32
+
+// mirror scales the lower half of rows from to to-1 of the Hessian, copies it to the upper half, and reports whether it is finite.
+func (m *moments) mirror(from, to int, factor float32) bool {
+	n, finite := m.cols, true
+	for lo := 0; lo < to; lo += mirrorRows {
+		for i := from; i < to; i++ {
+			for j := lo; j < min(lo+mirrorRows, i+1); j++ {
+				v := m.hessian[i*n+j] * factor
+				m.hessian[i*n+j], m.hessian[j*n+i] = v, v
+				finite = finite && v-v == 0
+			}
+		}
+	}
+	return finite
 }
 
 func grow(b []float32, n int) []float32 {

@@ -12,7 +12,7 @@ import (
 // the same bits on any number of threads.
 func TestMoments(t *testing.T) {
 	const windows, tokens, skip = 5, 33, 4
-	for _, cols := range []int{1, 16, 70} {
+	for _, cols := range []int{1, 16, 70, 300} {
 		r := rand.New(rand.NewPCG(1, uint64(cols)))
 		x, f := make([]float32, windows*tokens*cols), make([]float32, windows*tokens*cols)
 		for i := range x {
@@ -22,11 +22,12 @@ func TestMoments(t *testing.T) {
 		var first []float32
 		for _, threads := range []int{1, 2, 7} {
 			m := newMoments(cols, true)
-			for w := range windows {
-				at := x[w*tokens*cols : (w+1)*tokens*cols]
-				m.add(at, f[w*tokens*cols:(w+1)*tokens*cols], tokens, skip, threads)
+			for w := 0; w < windows; { // on more threads more windows at a time
+				from, to := w*tokens*cols, min(w+threads, windows)*tokens*cols
+				m.add(x[from:to], f[from:to], tokens, skip, threads)
+				w += threads
 			}
-			st, err := m.stats()
+			st, err := m.stats(threads)
 			check(t, err)
 			both := slices.Concat(st.Hessian, st.Cross)
 			if first == nil {
@@ -71,7 +72,7 @@ func TestCrossOfEqualStreams(t *testing.T) {
 	m := newMoments(cols, true)
 	m.add(x, x, tokens, 0, 2)
 	m.add(x, x, tokens, 7, 2)
-	st, err := m.stats()
+	st, err := m.stats(2)
 	check(t, err)
 	for i, h := range st.Hessian {
 		if d := math.Abs(float64(h - st.Cross[i])); d > 1e-6 {
@@ -108,7 +109,7 @@ func TestMomentsRefuse(t *testing.T) {
 		}
 		m := newMoments(cols, c.cross)
 		m.add(x, f, tokens, c.skip, 1)
-		_, err := m.stats()
+		_, err := m.stats(2)
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "activations") {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -54,20 +54,19 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 		if err != nil {
 			return nil, err
 		}
+		head.add(g.final, nil, length, o.Skip, o.Threads)
+		lookup.add(g.embedding, nil, length, o.Skip, o.Threads)
 		for i := range part {
-			from, to := i*length*hidden, (i+1)*length*hidden
-			head.add(g.final[from:to], nil, length, o.Skip, o.Threads)
-			lookup.add(g.embedding[from:to], nil, length, o.Skip, o.Threads)
 			for _, v := range g.spread[i*length+o.Skip : (i+1)*length] {
 				rest += v
 			}
 		}
 	}
-	l, err := lookup.stats()
+	l, err := lookup.stats(o.Threads)
 	if err != nil || !o.Decoder.Tied {
 		return l, err
 	}
-	h, err := head.stats()
+	h, err := head.stats(o.Threads)
 	if err != nil {
 		return nil, err
 	}

@@ -238,23 +238,20 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	length, cols := len(w.windows[0]), in.linears[0].Cols
 	m := newMoments(cols, w.cross)
 	err := w.chunks(ctx, func(row int, of forward.Windows) (err error) {
-		windows := len(of.Lengths)
+		n := len(of.Lengths) * length
 		x := make([][]float32, len(w.streams))
 		for k, s := range w.streams {
-			if x[k], err = value(s, row, windows*length, of); err != nil {
+			if x[k], err = value(s, row, n, of); err != nil {
 				return err
 			}
 		}
-		for i := range windows {
-			from, to := i*length*cols, (i+1)*length*cols
-			m.add(x[0][from:to], x[len(x)-1][from:to], length, w.skip, w.threads)
-		}
+		m.add(x[0][:n*cols], x[len(x)-1][:n*cols], length, w.skip, w.threads)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	st, err := m.stats()
+	st, err := m.stats(w.threads)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}

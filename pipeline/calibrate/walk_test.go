@@ -98,7 +98,7 @@ func direct(t *testing.T, o Options) []seen {
 		add(len(o.Decoder.Layers), h, head.Linear)
 	}
 	for i, sum := range sums {
-		all[i].stats, err = sum.stats()
+		all[i].stats, err = sum.stats(2)
 		check(t, err)
 	}
 	return all

@@ -18,7 +18,11 @@ func TestMatMulBounds(t *testing.T) {
 			m, n, k := s[0], s[1], s[2]
 			MatMulT(float(m*n), float(m*k), float(n*k), m, n, k, n, k, k)
 			MatMul(float(m*n), float(m*k), float(k*n), m, n, k, n, k, n)
-			SyrkRows(float(n*n), float(m*n), m, n, 0, n, n, n)
+			x := float(m * n)
+			columns := packColumns(x, m, n, n)
+			columns.panels = guarded(t, columns.panels)
+			columns.Syrk(float(n*n), x, 0, n, 0, n, n, n)
+			columns.TMulT(float(k*n), float(m*k), k, n, k, 0, n)
 			var p Packed
 			p.Pack(float(n*k), n, k, k)
 			p.panels = guarded(t, p.panels)

@@ -43,6 +43,13 @@ func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
 	packPanels(p.panels, &side, lo, rows, p.rows, p.cols)
 }
 
+// PackColumns is PackRows for columns lo to lo+cols-1 of the matrix b [Cols, Rows], whose row t begins at b[t*ldb]: p is bᵀ.
+func (p *Packed) PackColumns(b []float32, lo, cols, ldb int) {
+	checkMatrix("Packed.PackColumns", "b", len(b), p.cols, lo+cols, ldb)
+	side := gemmSide{layout: gemmByPosition, f: b[min(lo, len(b)):], ld: ldb}
+	packPanels(p.panels, &side, lo, cols, p.rows, p.cols)
+}
+
 // MulT computes columns lo to hi-1 of dst = a · pᵀ: a is [m, Cols], dst is [m, Rows], with row i of dst at dst[i*ldd],
 // its column 0 first, and row i of a at a[i*lda]. lo is a multiple of PanelRows. The result has the bits of [MatMulT],
 // whatever m, lo and hi are, so that workers may share a product by panels.
@@ -51,6 +58,17 @@ func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
 func (p *Packed) MulT(dst, a []float32, m, ldd, lda, lo, hi int) {
 	checkColumns("Packed.MulT", lo, hi, p.rows)
 	p.multiply(dst, a, m, ldd, lda, lo, hi, 0, p.cols)
+}
+
+// TMulT computes columns lo to hi-1 of dst = aᵀ · pᵀ like [Packed.MulT], where a is [Cols, m] with row t at a[t*lda]. The result
+// has the bits of [MatMulT] for aᵀ.
+func (p *Packed) TMulT(dst, a []float32, m, ldd, lda, lo, hi int) {
+	checkColumns("Packed.TMulT", lo, hi, p.rows)
+	checkMatrix("Packed.TMulT", "dst", len(dst), m, hi, ldd)
+	checkMatrix("Packed.TMulT", "a", len(a), p.cols, m, lda)
+	b := gemmSide{layout: gemmPacked, f: p.panels, ld: p.cols}
+	g := gemm{a: gemmSide{layout: gemmByPosition, f: a, ld: lda}, b: b, k: p.cols, ldd: ldd}
+	g.run(dst, 0, m, lo, hi)
 }
 
 // MulTSpan computes dst = a · qᵀ for the columns from to to-1 of p, the matrix q: a is [m, to-from], dst is [m, Rows], with row

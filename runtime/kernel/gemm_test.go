@@ -221,6 +221,22 @@ func TestPackedPieces(t *testing.T) {
 		if !slices.Equal(x, y) {
 			t.Error("the products differ")
 		}
+		columns := turned(b[:n*ldb], n, ldb)[:k*n]
+		pieces.Resize(n, k)
+		for lo := 0; lo < n; lo += 64 {
+			pieces.PackColumns(columns, lo, min(64, n-lo), n)
+		}
+		if !slices.Equal(whole.panels, pieces.panels) {
+			t.Error("the matrix packed by its columns differs")
+		}
+		left := turned(a, m, k)
+		clear(y)
+		for lo := 0; lo < n; lo += 64 {
+			pieces.TMulT(y, left, m, n, m, lo, min(lo+64, n))
+		}
+		if !slices.Equal(x, y) {
+			t.Error("the product with the transpose differs")
+		}
 	})
 }
 
@@ -273,11 +289,12 @@ func TestMatMulAllocations(t *testing.T) {
 		a, b, dst := make([]float32, m*k), make([]float32, n*k), make([]float32, m*n)
 		var p Packed
 		p.Pack(b, n, k, k)
+		columns := packColumns(a, m, n, n)
 		for name, f := range map[string]func(){
 			"MatMulT": func() { MatMulT(dst, a, b, m, n, k, n, k, k) },
 			"Packed":  func() { p.MulT(dst, a, m, n, k, 0, n) },
 			"Pack":    func() { p.Pack(b, n, k, k) },
-			"Syrk":    func() { SyrkRows(b, a, m, n, 0, n, n, n) },
+			"Syrk":    func() { columns.Syrk(b, a, 0, n, 0, n, n, n) },
 		} {
 			if n := testing.AllocsPerRun(20, f); n >= 1 {
 				t.Errorf("%s: %g allocations a call", name, n)
@@ -465,7 +482,7 @@ func BenchmarkSyrk(b *testing.B) {
 	x, h := random(r, tokens*n), make([]float32, n*n)
 	forEachTier(b, func(b *testing.B) {
 		for b.Loop() {
-			SyrkRows(h, x, tokens, n, 0, n, n, n)
+			syrk(h, x, tokens, n, n, n)
 		}
 		reportFlops(b, float64(tokens)*n*(n+1))
 	})
