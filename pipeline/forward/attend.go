@@ -91,7 +91,7 @@ func (s *space) attend(ctx context.Context, of stateful, h *heads) error {
 func (h *heads) attend(head, start, n int, b *buffer) {
 	dim, ld := h.dim(), n+1 // one for the sink
 	rows, scores := cut(grow(&b.floats, queryRows*(dim+ld)), queryRows*dim)
-	h.pack(head/h.shared, start, n, dim, rows, b)
+	h.pack(head/h.shared, start, n, dim, rows, &b.keys)
 	vWidth, outWidth := h.count/h.shared*h.valueDim, h.count*h.valueDim
 	v, out := h.v[start*vWidth+head/h.shared*h.valueDim:], h.out[start*outWidth+head*h.valueDim:]
 	for i0 := 0; i0 < n; i0 += queryRows {
@@ -113,25 +113,22 @@ func (h *heads) dim() (dim int) {
 }
 
 // pack lays out the keys of a head; f has room for queryRows of them.
-func (h *heads) pack(head, start, n, dim int, f []float32, b *buffer) {
-	b.keys.Resize(n, dim)
+func (h *heads) pack(head, start, n, dim int, f []float32, to *kernel.Packed) {
+	to.Resize(n, dim)
 	for j0 := 0; j0 < n; j0 += queryRows {
 		rows := min(queryRows, n-j0)
 		for j := range rows {
 			h.key(f[j*dim:(j+1)*dim], head, start+j0+j)
 		}
-		b.keys.PackRows(f, j0, rows, dim)
+		to.PackRows(f, j0, rows, dim)
 	}
 }
 
 // key writes the key of a head and a token to dst [dim].
 func (h *heads) key(dst []float32, head, token int) {
 	for _, p := range h.parts {
-		at := token * p.dim
-		if !p.one {
-			at = at*(h.count/h.shared) + head*p.dim
-		}
-		copy(dst, p.k[at:at+p.dim])
+		k, _ := h.keys(p, head, token)
+		copy(dst, k[:p.dim])
 		dst = dst[p.dim:]
 	}
 }
@@ -188,39 +185,57 @@ func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, 
 	}
 }
 
-// attendBack turns queries, keys and values, of one part and in place, into their gradients; out is the result of attend, do its
-// gradient. With P the weights and c the scale of a head,
+// attendBack turns queries, keys and values, in place, into their gradients; out is the result of attend, do its gradient. With P
+// the weights and c the scale of a head,
 //
 //	dP = do Vᵀ        dS = P (dP - do·o)        dV = Pᵀ do        dQ = c dS K        dK = c dSᵀ Q
 //
 // (Dao et al., FlashAttention, appendix B.2). dS is multiplied by the derivative of the cap. The gradients of heads that share
-// keys are summed.
+// keys are summed, those of a part that all heads share in the order of the heads. A sink has a weight and no value: it changes
+// P and o only.
 func (s *space) attendBack(h *heads, do []float32) {
 	kv := h.count / h.shared
+	shared := make([][]float32, len(h.parts)) // of the keys that all heads read: [kv, tokens, dim]
+	for i, p := range h.parts {
+		if p.one {
+			shared[i] = make([]float32, kv*len(p.k))
+		}
+	}
 	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
 		var b gradientBuffer
 		for ; lo < hi; lo++ {
-			h.back(&b, do, lo%kv, s.starts[lo/kv], s.lengths[lo/kv])
+			if n := s.lengths[lo/kv]; n > 0 {
+				h.back(&b, do, shared, lo%kv, s.starts[lo/kv], n)
+			}
 		}
 	})
+	for i, p := range h.parts {
+		if p.one {
+			copy(p.k, shared[i])
+			for j := 1; j < kv; j++ {
+				s.addAll(p.k, shared[i][j*len(p.k):][:len(p.k)])
+			}
+		}
+	}
 }
 
 // gradientBuffer is the memory of a goroutine in the backward pass.
 type gradientBuffer struct {
 	keys, values kernel.Packed
-	// q, o and do are [rows, dim], p, slope and dp [rows, ld].
-	q, o, do, p, slope, dp []float32
+	// q is [rows, dim], o and do are [rows, valueDim], p, slope and dp [rows, ld], dq is [rows, dim of a part].
+	q, o, do, p, slope, dp, dq []float32
 	// left, part, dk and dv are [dim, ...]: transposed.
 	left, part, dk, dv []float32
 }
 
-// back is attendBack for the heads that share a key head, in the window of n tokens from start on.
-func (h *heads) back(b *gradientBuffer, do []float32, kv, start, n int) {
-	q, k, v, dim, ld := h.parts[0].q, h.parts[0].k, h.v, h.parts[0].dim, n+1
-	width, at := h.count/h.shared*dim, start*h.count/h.shared*dim+kv*dim
-	b.keys.Pack(k[at:], n, dim, width)
-	b.values.Pack(v[at:], n, dim, width)
-	dk, dv := grow(&b.dk, dim*n), grow(&b.dv, dim*n)
+// back is attendBack for the heads that share a key head, in the window of n tokens from start on. The gradients of keys that
+// all heads share go to shared.
+func (h *heads) back(b *gradientBuffer, do []float32, shared [][]float32, kv, start, n int) {
+	dim, ld, vWidth := h.dim(), n+1, h.count/h.shared*h.valueDim
+	v := h.v[start*vWidth+kv*h.valueDim:]
+	h.pack(kv, start, n, dim, grow(&b.q, queryRows*dim), &b.keys)
+	b.values.Pack(v, n, h.valueDim, vWidth)
+	dk, dv := grow(&b.dk, dim*n), grow(&b.dv, h.valueDim*n)
 	clear(dk)
 	clear(dv)
 	most := max(1, gradientRows/h.shared)
@@ -235,34 +250,65 @@ func (h *heads) back(b *gradientBuffer, do []float32, kv, start, n int) {
 		h.gather(b.q, x, start)
 		b.keys.MulT(b.p, b.q, rows, ld, dim, from, to)
 		h.weigh(b.p, b.slope, ld, x, n, from, to)
-		out, grad := grow(&b.o, rows*dim), grow(&b.do, rows*dim)
-		b.o, b.do = out, grad
-		h.pick(out, h.out, x, start)
-		h.pick(grad, do, x, start)
-		b.addProduct(dv, grad, b.p, dim, n, ld, rows, from, to)
-
-		b.values.MulT(b.dp, grad, rows, ld, dim, from, to)
-		for r := range rows {
-			dot := float32(dotProduct(grad[r*dim:(r+1)*dim], out[r*dim:(r+1)*dim]))
-			row := b.dp[r*ld:][from:to]
-			for j, p := range b.p[r*ld+from:][:len(row)] {
-				row[j] = p * (row[j] - dot)
-			}
-			if h.cap != 0 {
-				first, end := h.mask(x.first+r%x.n, n)
-				visible := b.dp[r*ld+first : r*ld+end]
-				kernel.Mul(visible, visible, b.slope[r*ld+first:][:len(visible)])
-			}
-		}
+		h.backScores(b, do, dv, x, start, n, from, to)
 		b.addProduct(dk, b.q, b.dp, dim, n, ld, rows, from, to)
-		kernel.MatMul(out, b.dp[from:], k[at+from*width:], rows, dim, to-from, dim, ld, width)
-		for r := range rows {
-			dst := q[((start+i0+r%x.n)*h.count+x.head+r/x.n)*dim:][:dim]
-			kernel.Scale(dst, out[r*dim:(r+1)*dim], float32(h.scale))
+		for _, p := range h.parts {
+			h.backQueries(b, p, x, start, ld, from, to)
 		}
 	}
-	transpose(k[at:], dk, dim, n, width, n)
-	transpose(v[at:], dv, dim, n, width, n)
+	for i, p := range h.parts {
+		of, width := h.keys(p, kv, start)
+		if p.one {
+			of = shared[i][kv*len(p.k)+start*p.dim:]
+		}
+		transpose(of, dk, p.dim, n, width, n)
+		dk = dk[p.dim*n:]
+	}
+	transpose(v, dv, h.valueDim, n, vWidth, n)
+}
+
+// keys are those of a part for a key head, from a token on, and the distance between tokens.
+func (h *heads) keys(p part, kv, start int) (k []float32, width int) {
+	if p.one {
+		return p.k[start*p.dim:], p.dim
+	}
+	width = h.count / h.shared * p.dim
+	return p.k[start*width+kv*p.dim:], width
+}
+
+// backScores turns the weights of some queries, in b.p, into the gradients of their scores, in b.dp, and adds to dv.
+func (h *heads) backScores(b *gradientBuffer, do, dv []float32, x queries, start, n, from, to int) {
+	rows, dim, ld := x.rows(), h.valueDim, n+1
+	b.o, b.do = grow(&b.o, rows*dim), grow(&b.do, rows*dim)
+	h.pick(b.o, h.out, x, start)
+	h.pick(b.do, do, x, start)
+	b.addProduct(dv, b.do, b.p, dim, n, ld, rows, from, to)
+	b.values.MulT(b.dp, b.do, rows, ld, dim, from, to)
+	for r := range rows {
+		dot := float32(dotProduct(b.do[r*dim:(r+1)*dim], b.o[r*dim:(r+1)*dim]))
+		row := b.dp[r*ld:][from:to]
+		for j, p := range b.p[r*ld+from:][:len(row)] {
+			row[j] = p * (row[j] - dot)
+		}
+		if h.cap != 0 {
+			first, end := h.mask(x.first+r%x.n, n)
+			visible := b.dp[r*ld+first : r*ld+end]
+			kernel.Mul(visible, visible, b.slope[r*ld+first:][:len(visible)])
+		}
+	}
+}
+
+// backQueries replaces a part of some queries by its gradient; b.dp holds those of their scores.
+func (h *heads) backQueries(b *gradientBuffer, p part, x queries, start, ld, from, to int) {
+	rows := x.rows()
+	k, width := h.keys(p, x.head/h.shared, start)
+	dq := grow(&b.dq, rows*p.dim)
+	b.dq = dq
+	kernel.MatMul(dq, b.dp[from:], k[from*width:], rows, p.dim, to-from, p.dim, ld, width)
+	for r := range rows {
+		dst := p.q[((start+x.first+r%x.n)*h.count+x.head+r/x.n)*p.dim:][:p.dim]
+		kernel.Scale(dst, dq[r*p.dim:(r+1)*p.dim], float32(h.scale))
+	}
 }
 
 // pick copies the rows of some queries from x [tokens, count*dim].

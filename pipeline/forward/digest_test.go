@@ -17,7 +17,7 @@ import (
 )
 
 // digests hold the bits of hidden states and gradients, on every machine and in every tier: each of a trained model, and
-// all together of families that have every kind of norm, function and score.
+// all together of families that have every kind of norm, function and score, of parallel branches and of experts.
 var digests = []string{
 	"hidden 9c973b5faf3a374f",
 	"gradient 0ea8506352e9c56a",
@@ -29,6 +29,12 @@ var digests = []string{
 	"phi3-longrope 1af4d9b04b973f93",
 	"hunyuan_v1_dense 97c4e240bfde2cb4",
 	"olmo2 ae379d6c1599091e",
+	"cohere 6bd0a3612c3c6a43",
+	"deepseek_v3 bf50ec95111a83de",
+	"phimoe e282802c4c5d7ca6",
+	"gpt_oss c75979c982bba244",
+	"llama4_text 3a12b88417ea6350",
+	"gemma4_text-moe 02b0710537ac4619",
 }
 
 // someFamilies says that digests with the name of a family begin there.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -84,6 +85,8 @@ const (
 	convLayer             // short convolution, xIELU
 	chunkLayer            // attention in chunks, experts that scale their input
 	sumLayer              // attention whose keys are its values, the sum of an MLP and experts with norms
+
+	layersOfEverything
 )
 
 // everything is a decoder with every block and every option of them.
@@ -208,6 +211,41 @@ func TestEveryIndependence(t *testing.T) {
 		if got := scoreAll(t, m, [][]int32{windows[1][:65]})[0]; !slices.Equal(got, want[1][:65*d.Vocab]) {
 			t.Errorf("%d threads: earlier logits depend on later tokens", threads)
 		}
+	}
+}
+
+// So do gradients, for all numbers of threads, and those of the states for a window alone.
+func TestEveryBackward(t *testing.T) {
+	for layer := range layersOfEverything {
+		d, src := everything()
+		d.Layers = d.Layers[layer : layer+1]
+		if CheckBackward(d) != nil {
+			continue
+		}
+		t.Run(fmt.Sprint("layer ", layer), func(t *testing.T) {
+			windows := someWindows()
+			_, dh, weights := backward(t, load(t, newModel(t, d, src, 1)), windows)
+			if kernel.NonFinite(dh) >= 0 {
+				t.Fatal("the gradient is not finite")
+			}
+			for _, threads := range []int{2, 7} {
+				m := load(t, newModel(t, d, src, threads))
+				_, got, gotWeights := backward(t, m, windows)
+				if !slices.Equal(got, dh) || !maps.EqualFunc(gotWeights, weights, slices.Equal) {
+					t.Errorf("%d threads: other gradients", threads)
+				}
+				first := 0
+				for i, w := range windows {
+					of := dh[first*d.Hidden : (first+len(w))*d.Hidden]
+					if first += len(w); len(w) == 0 {
+						continue
+					}
+					if _, got, _ := backward(t, m, windows[i:i+1]); !slices.Equal(got, of) {
+						t.Errorf("%d threads: window %d has another gradient alone", threads, i)
+					}
+				}
+			}
+		})
 	}
 }
 

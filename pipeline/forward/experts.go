@@ -113,77 +113,66 @@ func (e experts) norms() []*arch.Norm {
 }
 
 func (e experts) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
-	n, hidden := s.tokens(), e.Router.Weight.Cols
-	weights := s.take(e.TopK)
-	in := x
-	var normed []float32
-	if e.RouterNorm != nil || e.Norm != nil {
-		normed = s.take(hidden)
-	}
-	if e.RouterNorm != nil {
-		in = normed
-		if err := s.norm(in, x, e.RouterNorm); err != nil {
-			return nil, err
-		}
-	}
-	scores, err := s.project(ctx, in, &e.Router)
+	r, err := e.choose(ctx, s, x, false)
 	if err != nil {
 		return nil, err
 	}
-	if e.Norm != nil {
-		if err := s.norm(normed, x, e.Norm); err != nil {
-			return nil, err
-		}
-		x = normed
-	}
-	v, err := s.vectors(e.Correction, e.Gains)
-	if err != nil {
-		return nil, err
-	}
-	correction, gains := v[0], v[1]
-	chosen := make([]int32, n*e.TopK)
-	if err := s.each(ctx, n, func(i int, b *buffer) error {
-		e.route(scores[i*len(e.Experts):(i+1)*len(e.Experts)], correction, chosen[i*e.TopK:(i+1)*e.TopK], weights[i*e.TopK:(i+1)*e.TopK], b)
-		for c := i * e.TopK; c < (i+1)*e.TopK && gains != nil; c++ {
-			weights[c] *= gains[chosen[c]]
-		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-
+	hidden := e.Router.Weight.Cols
 	out, rows, y, wide := s.take(hidden), s.take(hidden), s.take(hidden), s.take(e.wide())
 	clear(out)
-	choices, ends := e.members(chosen)
-	for j, at := 0, int32(0); j < len(e.Experts); j++ {
-		mine := choices[at:ends[j]]
-		at = ends[j]
+	for j := range e.Experts {
+		mine := r.of(j)
 		if len(mine) == 0 {
 			continue
 		}
-		kernel.Parallel(s.threads, len(mine), func(lo, hi int) {
-			for i, c := range mine[lo:hi] {
-				row := rows[(lo+i)*hidden:][:hidden]
-				copy(row, x[int(c)/e.TopK*hidden:])
-				if e.ScaleInput {
-					kernel.Scale(row, row, weights[c])
-				}
-			}
-		})
+		rows := rows[:len(mine)*hidden]
+		e.pick(s, rows, r.x, mine)
+		weights := r.weightsOf(mine)
+		if e.ScaleInput {
+			s.scaleRows(rows, weights)
+		}
 		if err := e.apply(ctx, s, &e.Experts[j], y, rows, len(mine), wide); err != nil {
 			return nil, err
 		}
-		kernel.Parallel(s.threads, len(mine), func(lo, hi int) {
-			for i, c := range mine[lo:hi] {
-				row, sum := y[(lo+i)*hidden:][:hidden], out[int(c)/e.TopK*hidden:][:hidden]
-				if !e.ScaleInput {
-					kernel.Scale(row, row, weights[c])
-				}
-				kernel.Add(sum, sum, row)
-			}
-		})
+		y := y[:len(mine)*hidden]
+		if !e.ScaleInput {
+			s.scaleRows(y, weights)
+		}
+		e.scatter(s, out, y, mine)
 	}
-	return out, e.share(ctx, s, out, x, y, wide)
+	return out, e.share(ctx, s, out, r.x, y, wide)
+}
+
+// pick copies the tokens of some choices from x [tokens, Hidden].
+func (e experts) pick(s *space, rows, x []float32, choices []int32) {
+	hidden := e.Router.Weight.Cols
+	kernel.Parallel(s.threads, len(choices), func(lo, hi int) {
+		for i, c := range choices[lo:hi] {
+			copy(rows[(lo+i)*hidden:][:hidden], x[int(c)/e.TopK*hidden:])
+		}
+	})
+}
+
+// scatter adds rows to the tokens of their choices in sum [tokens, Hidden]. An expert is chosen once for a token.
+func (e experts) scatter(s *space, sum, rows []float32, choices []int32) {
+	hidden := e.Router.Weight.Cols
+	kernel.Parallel(s.threads, len(choices), func(lo, hi int) {
+		for i, c := range choices[lo:hi] {
+			token := sum[int(c)/e.TopK*hidden:][:hidden]
+			kernel.Add(token, token, rows[(lo+i)*hidden:][:hidden])
+		}
+	})
+}
+
+// scaleRows multiplies each row by its factor.
+func (m *Model) scaleRows(rows, factors []float32) {
+	width := len(rows) / len(factors)
+	kernel.Parallel(m.threads, len(factors), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			row := rows[i*width : (i+1)*width]
+			kernel.Scale(row, row, factors[i])
+		}
+	})
 }
 
 // apply writes the output of an expert for n rows of x to y.
@@ -201,8 +190,7 @@ func (e experts) share(ctx context.Context, s *space, out, x, y, wide []float32)
 	if e.Shared == nil {
 		return nil
 	}
-	n, hidden := s.tokens(), e.Router.Weight.Cols
-	if err := e.apply(ctx, s, e.Shared, y, x, n, wide); err != nil {
+	if err := e.apply(ctx, s, e.Shared, y, x, s.tokens(), wide); err != nil {
 		return err
 	}
 	if e.SharedGate.Weight.Tensor != "" {
@@ -211,30 +199,136 @@ func (e experts) share(ctx context.Context, s *space, out, x, y, wide []float32)
 			return err
 		}
 		s.pointwise(gate, sigmoid)
-		kernel.Parallel(s.threads, n, func(lo, hi int) {
-			for i := lo; i < hi; i++ {
-				row := y[i*hidden : (i+1)*hidden]
-				kernel.Scale(row, row, gate[i])
-			}
-		})
+		s.scaleRows(y, gate)
 	}
 	s.addAll(out, y)
 	return nil
 }
 
-// members sorts choices by expert, and within one in the order of the tokens: those of expert j end before ends[j]. A choice is
-// an index into chosen.
-func (e experts) members(chosen []int32) (choices, ends []int32) {
-	choices, ends = make([]int32, len(chosen)), make([]int32, len(e.Experts)+1)
-	for _, j := range chosen {
-		ends[j+1]++
-	}
+func (e experts) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
+	r, err := e.choose(ctx, s, x, true)
+	return nil, func(dy []float32, v Visitor) ([]float32, error) { return e.back(ctx, s, r, x, dy, v) }, err
+}
+
+// back turns do, the gradient of the output, into that of the input x. It computes the experts again, one at a time: the
+// activations of all of them would take TopK times the memory of an MLP.
+func (e experts) back(ctx context.Context, s *space, r *routing, x, do []float32, v Visitor) ([]float32, error) {
+	hidden := e.Router.Weight.Cols
+	dx, dWeights := make([]float32, len(x)), make([]float32, len(r.weights))
 	for j := range e.Experts {
-		ends[j+1] += ends[j]
+		if mine := r.of(j); len(mine) > 0 {
+			if err := e.backExpert(ctx, s, r, &e.Experts[j], mine, dx, dWeights, do, v); err != nil {
+				return nil, err
+			}
+		}
 	}
-	for c, j := range chosen {
-		choices[ends[j]] = int32(c)
-		ends[j]++
+	if e.Shared != nil {
+		if err := e.backShared(ctx, s, r.x, dx, do, v); err != nil {
+			return nil, err
+		}
 	}
-	return choices, ends
+	if e.Norm != nil {
+		s.held.norm(e.Norm).back(x, dx, hidden, v)
+	}
+	dRead := s.gather(r.read, v, flow{&e.Router, e.backScores(s, r, dWeights)})
+	if e.RouterNorm != nil {
+		s.held.norm(e.RouterNorm).back(x, dRead, hidden, v)
+	}
+	s.addAll(dx, dRead)
+	return dx, nil
+}
+
+// backExpert adds the gradient of the tokens of an expert to dx, and writes those of their weights.
+func (e experts) backExpert(
+	ctx context.Context, s *space, r *routing, by *arch.MLP, mine []int32, dx, dWeights, do []float32, v Visitor,
+) error {
+	hidden, weights := e.Router.Weight.Cols, r.weightsOf(mine)
+	x, d := make([]float32, len(mine)*hidden), make([]float32, len(mine)*hidden)
+	e.pick(s, x, r.x, mine)
+	e.pick(s, d, do, mine)
+	in, factors := x, weights
+	if e.ScaleInput {
+		in, factors = s.clone(x), nil
+		s.scaleRows(in, weights)
+	}
+	dIn, dFactors, err := e.through(ctx, s, by, in, d, factors, v)
+	if err != nil {
+		return err
+	}
+	if e.ScaleInput {
+		dFactors = s.rowProducts(dIn, x, len(mine))
+		s.scaleRows(dIn, weights)
+	}
+	for i, c := range mine {
+		dWeights[c] = dFactors[i]
+	}
+	e.scatter(s, dx, dIn, mine)
+	return nil
+}
+
+// backShared adds the gradient of the input of the shared expert, and of its gate, to dx.
+func (e experts) backShared(ctx context.Context, s *space, x, dx, do []float32, v Visitor) error {
+	var gate []float32
+	if e.SharedGate.Weight.Tensor != "" {
+		var err error
+		if gate, err = s.project(ctx, x, &e.SharedGate); err != nil {
+			return err
+		}
+		s.pointwise(gate, sigmoid)
+	}
+	dIn, dGate, err := e.through(ctx, s, e.Shared, x, s.clone(do), gate, v)
+	if err != nil {
+		return err
+	}
+	s.addAll(dx, dIn)
+	if gate != nil {
+		for i, g := range gate {
+			dGate[i] *= float32(g * (1 - g))
+		}
+		s.addAll(dx, s.gather(x, v, flow{&e.SharedGate, dGate}))
+	}
+	return nil
+}
+
+// through returns the gradient of the rows x that an expert reads, for do, that of its output times a factor for each row, and
+// that of the factors; without factors, do is that of the output. It changes do.
+//
+// The gradient of a factor is the product of do and the output y = Down z + b, which is that of z and Downᵀ do plus that of b and
+// do: y is not needed.
+func (e experts) through(
+	ctx context.Context, s *space, by *arch.MLP, x, do, factors []float32, v Visitor,
+) (dx, dFactors []float32, err error) {
+	p, n, w := mlp{by}, len(x)/e.Router.Weight.Cols, new(product)
+	z, err := p.inner(ctx, s, x, n, make([]float32, n*p.cost().token), w)
+	if err != nil {
+		return nil, nil, err
+	}
+	down := s.held.linear(&p.Down)
+	dz := make([]float32, n*down.Cols)
+	down.back(dz, do)
+	if factors != nil {
+		dFactors = s.rowProducts(z, dz, n)
+		for i := range dFactors {
+			if down.Bias != nil {
+				dFactors[i] += float32(dotProduct(down.Bias, do[i*down.Rows:(i+1)*down.Rows]))
+			}
+		}
+		s.scaleRows(do, factors)
+		s.scaleRows(dz, factors)
+	}
+	if v.Linear != nil {
+		v.Linear(down, z, do)
+	}
+	return p.back(s, w, dz, v), dFactors, nil
+}
+
+// rowProducts returns the products of the rows of x and y, n each.
+func (m *Model) rowProducts(x, y []float32, n int) []float32 {
+	width, all := len(x)/n, make([]float32, n)
+	kernel.Parallel(m.threads, n, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			all[i] = float32(dotProduct(x[i*width:(i+1)*width], y[i*width:(i+1)*width]))
+		}
+	})
+	return all
 }

@@ -15,8 +15,14 @@ import (
 // lengths of gradient and direction: the loss is rounded to float32 on its way.
 const gradientBound = 4e-4
 
+// gradientFloor is a length below which gradients count as 0: a bias of all keys changes no softmax.
+const gradientFloor = 0.01
+
 // kinkBound is gradientBound where an activation has a kink, which steps go across.
 const kinkBound = 1e-2
+
+// routedBound is gradientBound where experts are chosen: steps that change no choice are small, and their quotients rounded.
+const routedBound = 1e-3
 
 // clippedBound is gradientBound for models that clip: quotients are off by what crosses the bound. Without the gradients
 // that clipping clears, most would be off by .2 to .9.
@@ -30,7 +36,8 @@ type parameter struct {
 	gradient []float64
 }
 
-// checkGradients compares gradients with five-point differences along random directions.
+// checkGradients compares gradients with five-point differences along random directions. The loss is NaN where a step changes
+// the choice of experts.
 func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound float64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -43,7 +50,7 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound 
 		}
 		norm = math.Sqrt(norm)
 		for i := range direction {
-			direction[i] = r.NormFloat64()/math.Sqrt(float64(len(direction))) + p.gradient[i]/norm
+			direction[i] = r.NormFloat64()/math.Sqrt(float64(len(direction))) + p.gradient[i]/max(norm, gradientFloor)
 			length += direction[i] * direction[i]
 		}
 		length = math.Sqrt(length)
@@ -52,8 +59,9 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound 
 			got += g * direction[i] / length
 		}
 		// Large steps are far from rounding, small ones from curvature.
-		var want, e float64
-		for _, step := range []float64{0.02, 0.01, 0.005} {
+		var want float64
+		e := math.Inf(1)
+		for _, step := range []float64{0.02, 0.01, 0.005, 0.0025, 0.001, 0.0004} {
 			at := func(f float64) float64 {
 				for i := range p.x {
 					p.x[i] = float32(float64(saved[i]) + f*step*direction[i]/length)
@@ -61,8 +69,11 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound 
 				p.changed()
 				return loss()
 			}
-			want = (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
-			if e = math.Abs(got-want) / norm; e <= bound {
+			quotient := (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
+			if off := math.Abs(got-quotient) / max(norm, gradientFloor); off < e {
+				want, e = quotient, off
+			}
+			if e <= bound {
 				break
 			}
 		}
@@ -86,18 +97,44 @@ func TestGradients(t *testing.T) {
 			testGradients(t, d, src)
 		})
 	}
+	for i, c := range blocks {
+		if testing.Short() && i%4 != 1 {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			d, m := makeModel(features{heads: 4, kvHeads: 2})
+			c.change(d, m)
+			testGradients(t, d, m.src)
+		})
+	}
 	if testing.Short() {
 		return
 	}
 	eachForm(t, testGradients)
 }
 
+// Every block and every option of them, layer by layer.
+func TestEveryGradient(t *testing.T) {
+	for layer := range layersOfEverything {
+		d, src := everything()
+		d.Layers = d.Layers[layer : layer+1]
+		if CheckBackward(d) != nil || testing.Short() && layer != latentLayer {
+			continue
+		}
+		t.Run(fmt.Sprint("layer ", layer), func(t *testing.T) { testGradients(t, d, src) })
+	}
+}
+
 // testGradients checks the gradients of all weights, of the table as it is looked up, and of the states before the first
 // layer.
 func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
 	p := load(t, newModel(t, d, src, 2))
-	const windows, length = 2, 70 // more than a block of queries
-	tokens := randomTokens(d.Vocab, windows, length)
+	const windows = 2
+	length := 70 // more than a block of queries
+	if mixed(d) {
+		length = 16
+	}
+	tokens := stableTokens(t, p, windows, length)
 	of := Equal(windows, length)
 	e, err := p.LoadTable()
 	check(t, err)
@@ -117,10 +154,11 @@ func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
 		n := len(logits) / d.Vocab
 		return p.CrossEntropyGradient(logits, labels[first:first+n])
 	}
+	choices := p.choices(t, begin(), of)
 	loss := func() float64 {
 		x := begin()
-		for _, l := range p.layers {
-			check(t, l.Forward(t.Context(), x, of))
+		if !slices.Equal(p.choices(t, x, of), choices) {
+			return math.NaN()
 		}
 		logits := make([]float32, windows*length*d.Vocab)
 		p.head.Input(x, x)
@@ -174,30 +212,53 @@ func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
 	}
 	list = append(list, rows)
 
-	want := 2 // states and table
-	d.Linears(func(_ string, l *arch.Linear) {
-		want++
-		if l.Bias.Tensor != "" {
-			want++
+	// What is not visited has no gradient: experts without tokens.
+	add := func(name string, x []float32, changed func()) {
+		if !slices.ContainsFunc(list, func(q *parameter) bool { return &q.x[0] == &x[0] }) {
+			list = append(list, &parameter{name: name + " of no token", x: x, changed: changed, gradient: make([]float64, len(x))})
 		}
-	})
+	}
+	visited, linears, norms := len(list), []*Linear{p.head.Linear}, []*Norm{p.head.Norm}
 	for _, l := range p.layers {
-		want += len(l.Norms())
+		linears, norms = append(linears, l.Linears()...), append(norms, l.Norms()...)
 	}
-	if want++; d.EmbeddingNorm != nil { // the final norm
-		want++
+	if n := p.embedding.Norm; n != nil {
+		norms = append(norms, n)
 	}
-	if len(list) != want {
-		t.Errorf("%d gradients, want %d", len(list), want)
+	for _, l := range linears {
+		add(l.Weight.Tensor, l.W, func() { l.Set(l.W) })
+		if l.Bias != nil {
+			add(l.Weight.Tensor+" bias", l.Bias, func() {})
+		}
 	}
+	for _, n := range norms {
+		add(n.Weight.Tensor, n.Gamma, func() {})
+	}
+	if !mixed(d) && len(list) > visited {
+		t.Errorf("%d parameters were not visited, such as %s", len(list)-visited, list[visited].name)
+	}
+	checkGradients(t, loss, list, boundOf(d))
+}
+
+// boundOf is the largest bound of the blocks of a decoder.
+func boundOf(d *arch.Decoder) float64 {
 	bound := gradientBound
-	if a := mlpOf(d, 0).Activation; a == arch.ReLU || a == arch.ClampedSwiGLU {
-		bound = kinkBound
+	if mixed(d) {
+		bound = routedBound
 	}
-	if attentionOf(d, 0).Clip != 0 {
-		bound = clippedBound
+	for _, b := range slices.Concat(d.Layers...) {
+		switch x := b.Block.(type) {
+		case *arch.MLP:
+			if x.Activation == arch.ReLU || x.Activation == arch.ClampedSwiGLU {
+				bound = max(bound, kinkBound)
+			}
+		case *arch.Attention:
+			if x.Clip != 0 {
+				bound = max(bound, clippedBound)
+			}
+		}
 	}
-	checkGradients(t, loss, list, bound)
+	return bound
 }
 
 func doubles(x []float32) []float64 {

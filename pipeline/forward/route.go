@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -8,8 +9,107 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// route chooses the experts of a token by its scores, which it changes: chosen and weights have TopK elements. Ties between
-// experts or groups go to the first. NaN scores give NaN weights.
+// routing holds the choices of a group.
+type routing struct {
+	read   []float32 // by the router
+	x      []float32 // read by the experts
+	raw    []float32 // scores of the router, if they are kept
+	scores []float32 // what route leaves of them
+	gains  []float32 // or nil
+	// weights has TopK elements for every token, gains included.
+	weights []float32
+	chosen  []int32
+	// choices are indices into chosen, sorted by expert, and within one in the order of the tokens: those of expert j end before
+	// ends[j].
+	choices, ends []int32
+}
+
+// of returns the choices of expert j.
+func (r *routing) of(j int) []int32 {
+	if j == 0 {
+		return r.choices[:r.ends[0]]
+	}
+	return r.choices[r.ends[j-1]:r.ends[j]]
+}
+
+// weightsOf returns the weights of some choices.
+func (r *routing) weightsOf(choices []int32) []float32 {
+	w := make([]float32, len(choices))
+	for i, c := range choices {
+		w[i] = r.weights[c]
+	}
+	return w
+}
+
+// choose routes the tokens of a group. If keep is set, it keeps the scores and what the router reads.
+func (e experts) choose(ctx context.Context, s *space, x []float32, keep bool) (*routing, error) {
+	n, count, hidden := s.tokens(), len(e.Experts), e.Router.Weight.Cols
+	r := &routing{read: x, x: x, weights: s.take(e.TopK), chosen: make([]int32, n*e.TopK)}
+	var normed []float32
+	if e.RouterNorm != nil || e.Norm != nil {
+		normed = s.take(hidden)
+	}
+	if e.RouterNorm != nil {
+		r.read = normed
+		if err := s.norm(r.read, x, e.RouterNorm); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if r.scores, err = s.project(ctx, r.read, &e.Router); err != nil {
+		return nil, err
+	}
+	if e.Norm != nil {
+		if keep {
+			normed = s.take(hidden)
+		}
+		r.x = normed
+		if err := s.norm(r.x, x, e.Norm); err != nil {
+			return nil, err
+		}
+	}
+	v, err := s.vectors(e.Correction, e.Gains)
+	if err != nil {
+		return nil, err
+	}
+	if keep {
+		r.raw = s.clone(r.scores)
+	}
+	r.gains = v[1]
+	if err := s.each(ctx, n, func(i int, b *buffer) error {
+		at, end := i*e.TopK, (i+1)*e.TopK
+		e.route(r.scores[i*count:(i+1)*count], v[0], r.chosen[at:end], r.weights[at:end], b)
+		for c := at; c < end && r.gains != nil; c++ {
+			r.weights[c] *= r.gains[r.chosen[c]]
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	r.choices, r.ends = e.members(r.chosen)
+	return r, nil
+}
+
+// members sorts choices by expert, and within one in the order of the tokens: those of expert j end before ends[j]. A choice is
+// an index into chosen.
+func (e experts) members(chosen []int32) (choices, ends []int32) {
+	choices, ends = make([]int32, len(chosen)), make([]int32, len(e.Experts)+1)
+	for _, j := range chosen {
+		ends[j+1]++
+	}
+	for j := range e.Experts {
+		ends[j+1] += ends[j]
+	}
+	for c, j := range chosen {
+		choices[ends[j]] = int32(c)
+		ends[j]++
+	}
+	return choices, ends
+}
+
+// route chooses the experts of a token by its scores: chosen and weights have TopK elements. It leaves the weights from before
+// Normalize and Scale in the scores of the chosen, for Softmax the probabilities of all experts. Ties between experts or groups go
+// to the first. NaN scores give NaN weights.
 func (e experts) route(scores, correction []float32, chosen []int32, weights []float32, b *buffer) {
 	switch e.Scoring {
 	case arch.Softmax:
@@ -44,6 +144,9 @@ func (e experts) route(scores, correction []float32, chosen []int32, weights []f
 	if e.Scoring == arch.TopKSoftmax {
 		kernel.Softmax(weights)
 		sum = 1
+		for i, j := range chosen {
+			scores[j] = weights[i]
+		}
 	}
 	factor := 1.0
 	if e.Scale != 0 {
@@ -63,17 +166,21 @@ func (e experts) mix(scores []float32, chosen []int32) {
 	for i, c := range chosen {
 		m, sum := float64(scores[c]), 0.0
 		for j, s := range scores {
-			x := float64(s)
-			if slices.Contains(chosen[:i], int32(j)) || m-x > e.Near*max(math.Abs(x), m) {
-				continue
+			if e.mixes(m, float64(s), int32(j), chosen[:i]) {
+				sum += kernel.Exp(float64(s) - m)
 			}
-			sum += kernel.Exp(x - m)
 		}
 		weights[i] = float32(1 / sum)
 	}
 	for i, c := range chosen {
 		scores[c] = weights[i]
 	}
+}
+
+// mixes reports whether expert j with the score x is among those that the weight of a choice with the score m is a share of:
+// not chosen before, and near.
+func (e experts) mixes(m, x float64, j int32, before []int32) bool {
+	return !slices.Contains(before, j) && !(m-x > e.Near*max(math.Abs(x), m))
 }
 
 // restrict gives the experts outside the best groups the lowest scores.
@@ -95,6 +202,78 @@ func (e experts) restrict(good, groups []float32) {
 	for g, ok := range keep {
 		for j := g * size; j < (g+1)*size && !ok; j++ {
 			good[j] = float32(math.Inf(-1))
+		}
+	}
+}
+
+// backScores returns the gradients of the scores of the router, for those of the weights. The choice has none.
+func (e experts) backScores(s *space, r *routing, dWeights []float32) []float32 {
+	count, d := len(e.Experts), make([]float32, len(r.scores))
+	kernel.Parallel(s.threads, s.tokens(), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			at, row := i*e.TopK, i*count
+			chosen, dw := r.chosen[at:at+e.TopK], dWeights[at:at+e.TopK]
+			for c, j := range chosen {
+				if r.gains != nil {
+					dw[c] *= r.gains[j]
+				}
+			}
+			e.routeBack(d[row:row+count], r.raw[row:row+count], r.scores[row:row+count], chosen, dw)
+		}
+	})
+	return d
+}
+
+// routeBack writes the gradients of the scores of a token to d, which has zeros: raw are the scores, scores what route has left
+// of them, and dw the gradients of the weights. With v the values of the chosen, F the Scale and S the sum of v plus Epsilon,
+//
+//	dv = F dw, or if they are normalized (F/S) (dw - dw·v/S)
+//	Softmax: d = p (dv - dv·v), over all experts or the chosen
+//	Sigmoid: d = dv v (1-v)
+//	SparseMixer: as Softmax, for each choice over the experts that its value is a share of
+func (e experts) routeBack(d, raw, scores []float32, chosen []int32, dw []float32) {
+	dv, sum, dot := make([]float64, len(chosen)), e.Epsilon, 0.0
+	for i, j := range chosen {
+		sum += float64(scores[j])
+		dot += float64(float64(dw[i]) * float64(scores[j]))
+	}
+	factor, level, total := 1.0, 0.0, 0.0
+	if e.Scale != 0 {
+		factor = e.Scale
+	}
+	if e.Normalize {
+		factor, level = factor/sum, dot/sum
+	}
+	for i, j := range chosen {
+		dv[i] = factor * (float64(dw[i]) - level)
+		total += float64(dv[i] * float64(scores[j]))
+	}
+	switch e.Scoring {
+	case arch.Softmax:
+		for j, p := range scores {
+			d[j] = float32(-total * float64(p))
+		}
+		for i, j := range chosen {
+			d[j] = float32(float64(scores[j]) * (dv[i] - total))
+		}
+	case arch.TopKSoftmax:
+		for i, j := range chosen {
+			d[j] = float32(float64(scores[j]) * (dv[i] - total))
+		}
+	case arch.Sigmoid:
+		for i, j := range chosen {
+			v := float64(scores[j])
+			d[j] = float32(dv[i] * float64(v*(1-v)))
+		}
+	case arch.SparseMixer:
+		for i, c := range chosen {
+			m, v := float64(raw[c]), float64(scores[c])
+			for j, x := range raw {
+				if e.mixes(m, float64(x), int32(j), chosen[:i]) {
+					d[j] -= float32(float64(dv[i]*v) * float64(kernel.Exp(float64(x)-m)*v))
+				}
+			}
+			d[c] += float32(dv[i] * v)
 		}
 	}
 }

@@ -73,3 +73,25 @@ func (s *sum) run(ctx context.Context, space *space, x []float32) ([]float32, er
 	}
 	return total, nil
 }
+
+func (s *sum) record(ctx context.Context, space *space, x []float32) ([]float32, gradient, error) {
+	var steps []step
+	for i := range s.parts {
+		t, _, err := space.recordBranch(ctx, &s.parts[i], x, false)
+		if err != nil {
+			return nil, nil, err
+		}
+		steps = append(steps, t)
+	}
+	return nil, func(dy []float32, v Visitor) (dx []float32, err error) {
+		dx = make([]float32, len(x))
+		for i, t := range steps {
+			d, err := space.backBranch(&s.parts[i], t, dy, v)
+			if err != nil {
+				return nil, err
+			}
+			space.addAll(dx, d)
+		}
+		return dx, nil
+	}, nil
+}
