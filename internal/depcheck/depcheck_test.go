@@ -49,6 +49,8 @@ var levels = []struct {
 	{2, []string{"backends/cpu"}},
 	{2, []string{"internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
+	{3, []string{"pipeline/effort"}},
+	{3, []string{"pipeline/estimate"}},
 	{3, []string{"pipeline", "pipeline/forward", "pipeline/lower", "pipeline/safetensors", "runtime"}},
 	{4, []string{"pipeline/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},

@@ -15,6 +15,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -114,7 +116,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &quantization{Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads}, finished: f}
+	q := &quantization{Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)}, finished: f}
 	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
 	if !o.Decoder.Tied { // otherwise the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
@@ -244,6 +246,9 @@ func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.
 	}
 	op := Op{Tensor: name, Spec: spec.String()}
 	op.measure(l, hat, st, q.Threads)
+	if st != nil {
+		effort.TallyOf(ctx).AddWork(estimate.OutputError(l.Rows, l.Cols))
+	}
 	log := zerolog.Ctx(ctx).Debug()
 	if op.Dead > 0 {
 		log = zerolog.Ctx(ctx).Warn()

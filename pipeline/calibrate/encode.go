@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -21,6 +23,7 @@ const maxHalf = 65504
 type coder struct {
 	quantizer quant.Quantizer
 	threads   int
+	tally     *effort.Tally // or nil
 
 	spec  quant.Spec
 	cols  int
@@ -35,11 +38,14 @@ func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder,
 	}
 	c.release()
 	e, err := c.quantizer.Prepare(s, cols, st, c.threads)
+	c.tally.AddWork(estimate.Prepare(c.quantizer, cols, crossed(st)))
 	if err == nil {
 		c.spec, c.cols, c.stats, c.last = s, cols, st, e
 	}
 	return e, err
 }
+
+func crossed(st *quant.Stats) bool { return st != nil && st.Cross != nil }
 
 // release frees the preparation of the last encoder, which is as large as a Hessian.
 func (c *coder) release() { c.last, c.stats = nil, nil }
@@ -74,6 +80,7 @@ func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []by
 			quant.Pack(file[int64(from)*codes:int64(to)*codes], b.Codes, s.Bits)
 			quant.PackAlpha(file[l.Codes+int64(from)*alpha:l.Codes+int64(to)*alpha], b, s)
 			b.Dequantize(hat[from*w.Cols:to*w.Cols], s)
+			c.tally.AddWork(estimate.Encode(c.quantizer, part.Rows, w.Cols, crossed(st)))
 		}
 	})
 	return file, hat, cmp.Or(failed...)

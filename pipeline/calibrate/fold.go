@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -63,6 +65,9 @@ func Fold(ctx context.Context, d *arch.Decoder, src tensor.Source, chain *quant.
 			s, err := f.Fold(q, chain.Quantizer, threads)
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", f.Name(), err)
+			}
+			for _, w := range site.Consumers {
+				effort.TallyOf(ctx).AddWork(estimate.Fold(chain.Quantizer, w.Rows, w.Cols))
 			}
 			report := Folding{site.Name, f.Name(), s.Before, s.After, 1, 1}
 			if s.Channels != nil {

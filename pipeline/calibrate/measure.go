@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -81,7 +82,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 		return nil, err
 	}
 	x := &measurement{
-		Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads},
+		Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)},
 		probe: p, anchors: map[string]float64{},
 	}
 	if q, ok := ms.Chain.Quantizer.(quick); ok {
@@ -223,7 +224,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *forward.Linear, 
 	sample := everyRow(l, sampleStep)
 	total := form(sample.Data, nil, sample.Rows, sample.Cols, st.Hessian, x.Threads)
 	errorOf := func(spec quant.Spec) (float64, error) {
-		_, hat, err := (&coder{quantizer: x.quick, threads: 1}).encode(sample, spec, st)
+		_, hat, err := (&coder{quantizer: x.quick, threads: 1, tally: effort.TallyOf(ctx)}).encode(sample, spec, st)
 		if err != nil || total == 0 {
 			return 0, err
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -170,6 +172,7 @@ func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Linea
 		if err := changed.Logits(ctx, got[:k*vocab], h[row*width:(row+k)*width]); err != nil {
 			return 0, err
 		}
+		effort.TallyOf(ctx).Add(effort.Element, 2*estimate.LogitFunctions*k*vocab)
 		kernel.Parallel(p.threads, k, func(lo, hi int) {
 			for i := lo; i < hi; i++ {
 				a, b := want[i*vocab:(i+1)*vocab], got[i*vocab:(i+1)*vocab]

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -124,6 +126,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int) error {
 				windows[i] = append(windows[i], token)
 			}
 		})
+		effort.TallyOf(ctx).Add(effort.Element, estimate.LogitFunctions*len(windows)*vocab)
 		for i, err := range failed {
 			if err != nil {
 				return fmt.Errorf("window %d, token %d: %w", lo+i, pos+1, err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -360,6 +362,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 			return err
 		}
 		loss += t.student.KLGradient(logits, p)
+		effort.TallyOf(ctx).Add(effort.Element, 2*estimate.LogitFunctions*len(logits))
 		return nil
 	}, visitor)
 	if err != nil {
@@ -375,6 +378,9 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	}
 	if t.table != nil {
 		t.gatherTable(dh, slices.Concat(windows...))
+	}
+	for _, x := range t.order {
+		effort.TallyOf(ctx).AddWork(estimate.Rescale(len(x.weights)))
 	}
 	tokens := len(windows) * length
 	if loss-loss != 0 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -235,7 +237,7 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if !w.wanted(in) {
 		return w.visit(ctx, in, nil)
 	}
-	length, cols := len(w.windows[0]), in.linears[0].Cols
+	length, cols, tally := len(w.windows[0]), in.linears[0].Cols, effort.TallyOf(ctx)
 	m := newMoments(cols, w.cross)
 	err := w.chunks(ctx, func(row int, of forward.Windows) (err error) {
 		n := len(of.Lengths) * length
@@ -246,6 +248,7 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 			}
 		}
 		m.add(x[0][:n*cols], x[len(x)-1][:n*cols], length, w.skip, w.threads)
+		tally.AddWork(estimate.Moments(n, cols, w.cross))
 		return nil
 	})
 	if err != nil {

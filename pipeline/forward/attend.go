@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -79,6 +80,7 @@ func (s *space) attend(ctx context.Context, of stateful, h *heads) error {
 	default:
 		s.keep(of, h)
 	}
+	s.tally.AddWork(h.work(s.lengths, queryRows, 2))
 	return s.each(ctx, len(s.lengths)*h.count, func(u int, b *buffer) error {
 		if window := u / h.count; s.lengths[window] > 0 {
 			h.attend(u%h.count, s.starts[window], s.lengths[window], b)
@@ -102,6 +104,23 @@ func (h *heads) attend(head, start, n int, b *buffer) {
 		h.weigh(scores, nil, ld, q, n, from, to)
 		kernel.MatMul(out[i0*outWidth:], scores[from:], v[from*vWidth:], q.n, h.valueDim, to-from, outWidth, ld, vWidth)
 	}
+}
+
+// work is that of products of scores with keys or values, for windows and with most queries at a time: two of them in the forward
+// pass, five on the way back.
+func (h *heads) work(lengths []int, most int, products float64) effort.Work {
+	pairs := 0
+	for _, n := range lengths {
+		for i0 := 0; i0 < n; i0 += most {
+			q := queries{0, 1, i0, min(most, n-i0)}
+			from, to := h.span(q, n)
+			pairs += q.n * (to - from)
+		}
+	}
+	pairs *= h.count
+	w := effort.Of(effort.Product, products*float64(pairs)*float64(h.dim()+h.valueDim))
+	w[effort.Element] = float64(pairs)
+	return w
 }
 
 // dim is the width of queries and keys.
@@ -201,6 +220,7 @@ func (s *space) attendBack(h *heads, do []float32) {
 			shared[i] = make([]float32, kv*len(p.k))
 		}
 	}
+	s.tally.AddWork(h.work(s.lengths, max(1, gradientRows/h.shared), 5))
 	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
 		var b gradientBuffer
 		for ; lo < hi; lo++ {

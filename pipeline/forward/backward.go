@@ -75,7 +75,7 @@ type step struct {
 // Backward turns dh, the gradient of the output of a loaded layer, into that of its input h, in place: both are [tokens,
 // Hidden]. It needs no Forward before it. The choice of experts has no gradient: the result is exact where it does not change.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
-	return l.each(h, w, func(s *space, h []float32) error {
+	return l.each(ctx, h, w, func(s *space, h []float32) error {
 		s.free = nil
 		steps, err := s.record(ctx, l.branches, h)
 		if err != nil {
@@ -191,11 +191,14 @@ func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
 			continue
 		}
 		l := s.held.linear(f.linear)
+		n := len(f.dy) / l.Rows
 		if v.Linear != nil {
 			v.Linear(l, x, f.dy)
+			s.tally.Linear(n, l.Rows, l.Cols) // of the gradient of the weights
 		}
 		d := make([]float32, len(x))
 		l.back(d, f.dy)
+		s.tally.Linear(n, l.Rows, l.Cols)
 		if dx == nil {
 			dx = d
 		} else {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -71,6 +72,7 @@ type space struct {
 	// window is the index in the cache of the group's first window.
 	window int
 	free   []float32
+	tally  *effort.Tally // of work that is done, or nil
 	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
 }
@@ -106,6 +108,7 @@ func (s *space) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 			return err
 		}
 	}
+	s.tally.Linear(n, l.Weight.Rows, l.Weight.Cols)
 	if h := s.held.linear(l); h != nil {
 		h.apply(dst, x)
 		return context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -166,7 +167,7 @@ func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window i
 	defer m.arenas.Put(arena)
 	*arena = grow(arena, len(g.positions)*m.cost.token)
 	for _, l := range m.layers {
-		s := &space{Model: m, group: g, cache: c, window: window, free: *arena}
+		s := &space{Model: m, group: g, cache: c, window: window, free: *arena, tally: effort.TallyOf(ctx)}
 		if err := s.forward(ctx, l, h); err != nil {
 			return nil, err
 		}
@@ -220,6 +221,7 @@ func (h *heads) keepOne(p *past, key []float32, head, token, at int) {
 // [space.attend], in which queryRows queries are scored together: the first of them decides where sums begin.
 func (s *space) attendLast(b stateful, h *heads) {
 	kv, dim, at := h.count/h.shared, h.dim(), s.cache.at
+	s.tally.Add(effort.Memory, 4*len(s.lengths)*(at+1)*kv*(dim+h.valueDim))
 	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
 		buffer := s.buffers.Get().(*buffer)
 		defer s.buffers.Put(buffer)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -82,6 +83,7 @@ func (s *space) convolve(ctx context.Context, of stateful, x []float32, width in
 	if offsets == nil {
 		offsets = make([]float32, width)
 	}
+	s.tally.Add(effort.Scalar, 2*s.tokens()*width*len(taps))
 	blocks := (width + channelBlock - 1) / channelBlock
 	kernel.Parallel(s.threads, len(s.lengths)*blocks, func(lo, hi int) {
 		var next []float32

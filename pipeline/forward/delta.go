@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -14,6 +15,9 @@ import (
 // unitEpsilon is added to the sum of squares of a query or a key before division by its root. It belongs to the gated delta rule
 // of Qwen3-Next and Qwen3.5 (l2norm in transformers).
 const unitEpsilon = 1e-6
+
+// statePasses is how often a token reads or changes the state of a head: it decays, recalls, learns and answers.
+const statePasses = 4
 
 type delta struct{ *arch.DeltaNet }
 
@@ -83,6 +87,8 @@ func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error
 		keep[i] = float32(kernel.Exp(float64(decay[h]) * softplus(float64(a)+float64(bias[h]))))
 	}
 	o := s.take(d.values())
+	s.tally.Add(effort.Element, len(qkv)+len(z))
+	s.tally.Add(effort.Scalar, 2*statePasses*s.tokens()*d.ValueHeads*d.KeyDim*d.ValueDim)
 	if err := s.each(ctx, len(s.lengths)*d.ValueHeads, func(u int, b *buffer) error {
 		d.remember(s, o, qkv, beta, keep, u/d.ValueHeads, u%d.ValueHeads, b)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -51,6 +52,7 @@ func (h *Head) Input(dst, hidden []float32) { h.Norm.apply(dst, hidden) }
 // Logits applies the head to rows of its input: dst is [rows, Vocab], x [rows, Hidden].
 func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	m, d := h.model, h.model.decoder
+	defer effort.TallyOf(ctx).Linear(len(x)/d.Hidden, d.Vocab, d.Hidden)
 	if h.Linear != nil {
 		h.Linear.apply(dst, x)
 	} else if err := m.linear(ctx, dst, x, rows("Head.Logits", x, d.Hidden, dst, d.Vocab), &d.Head); err != nil {
@@ -90,7 +92,7 @@ func (m *Model) logitScale() float32 {
 func (h *Head) Backward(
 	ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor,
 ) error {
-	width, vocab := h.Linear.Cols, h.Linear.Rows
+	width, vocab, tally := h.Linear.Cols, h.Linear.Rows, effort.TallyOf(ctx)
 	n := rows("Head.Backward", dh, width, hidden, width)
 	most := max(1, min(groupTokens, LogitBytes/4/vocab))
 	arena := h.model.arenas.Get().(*[]float32)
@@ -120,8 +122,10 @@ func (h *Head) Backward(
 		})
 		if v.Linear != nil {
 			v.Linear(h.Linear, x, logits)
+			tally.Linear(hi-lo, vocab, width)
 		}
 		h.Linear.back(dx, logits)
+		tally.Linear(hi-lo, vocab, width)
 		h.Norm.back(in, dx, width, v)
 		copy(dh[lo*width:hi*width], dx)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -100,7 +101,7 @@ func (m *Model) LoadLayer(i int) (*Layer, error) {
 }
 
 // each calls f with a space for every group of windows, and the group's part of the states h.
-func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error) error {
+func (l *Layer) each(ctx context.Context, h []float32, w Windows, f func(s *space, h []float32) error) error {
 	m := l.model
 	groups, largest, longest := w.groups()
 	if err := m.reach(longest); err != nil {
@@ -110,7 +111,7 @@ func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error
 	defer m.arenas.Put(arena)
 	*arena = grow(arena, largest*m.cost.token)
 	for _, g := range groups {
-		s := &space{Model: m, group: g, held: l.held, free: *arena}
+		s := &space{Model: m, group: g, held: l.held, free: *arena, tally: effort.TallyOf(ctx)}
 		if err := f(s, h[g.first*m.decoder.Hidden:][:s.tokens()*m.decoder.Hidden]); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error
 
 // Forward turns the states h [tokens, Hidden] before the layer into those after it, in place.
 func (l *Layer) Forward(ctx context.Context, h []float32, w Windows) error {
-	return l.each(h, w, func(s *space, h []float32) error { return s.forward(ctx, l.branches, h) })
+	return l.each(ctx, h, w, func(s *space, h []float32) error { return s.forward(ctx, l.branches, h) })
 }
 
 // forward adds branches to the residual stream h of a group, in place.
@@ -234,7 +235,7 @@ var errRead = errors.New("read")
 // Read writes to dst [tokens, Cols] the vectors that a linear layer of a branch reads, for the states h [tokens, Hidden]
 // before the branch.
 func (l *Layer) Read(ctx context.Context, dst, h []float32, w Windows, branch int, reader *Linear) error {
-	return l.each(h, w, func(s *space, h []float32) error {
+	return l.each(ctx, h, w, func(s *space, h []float32) error {
 		s.observe = func(linear *arch.Linear, x []float32) error {
 			if linear != reader.of {
 				return nil
@@ -258,7 +259,7 @@ func (l *Layer) Read(ctx context.Context, dst, h []float32, w Windows, branch in
 func (l *Layer) Add(ctx context.Context, h, x []float32, w Windows, branch int) error {
 	b := &l.branches[branch]
 	last := b.block.last()
-	return l.each(h, w, func(s *space, h []float32) error {
+	return l.each(ctx, h, w, func(s *space, h []float32) error {
 		out, err := s.project(ctx, x[s.first*last.Weight.Cols:][:s.tokens()*last.Weight.Cols], last)
 		if err == nil {
 			err = s.add(b, h, out)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -90,6 +91,8 @@ func (a mamba) run(ctx context.Context, s *space, x []float32) ([]float32, error
 		dt[i] = float32(min(max(softplus(float64(t)+float64(bias[i%a.Heads])), a.TimeMin), a.TimeMax))
 	}
 	o := s.take(a.inner())
+	s.tally.Add(effort.Element, len(xbc)+len(z))
+	s.tally.Add(effort.Scalar, 2*3*s.tokens()*a.Heads*a.State*a.HeadDim) // the state decays, learns and answers
 	if err := s.each(ctx, len(s.lengths)*a.Heads, func(u int, b *buffer) error {
 		head := u % a.Heads
 		a.remember(s, o, xbc, dt, decay[head], direct[head], u/a.Heads, head, b)

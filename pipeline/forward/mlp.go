@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -91,6 +92,7 @@ func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []flo
 	} else if err := s.linear(ctx, inner, x, n, &p.Up); err != nil {
 		return nil, err
 	}
+	s.tally.Add(effort.Element, len(inner))
 	gate := inner
 	if w != nil {
 		gate = s.clone(inner)

@@ -1,0 +1,279 @@
+package estimate
+
+import (
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/quant"
+)
+
+// Calibration is what the work of calibrated methods depends on, other than the model.
+type Calibration struct {
+	Chain *quant.Chain
+	// Windows of Length tokens each are the text; Probe windows more measure divergences.
+	Windows, Length, Probe int
+	// Sequential is that of calibrate.Scheme.
+	Sequential bool
+	// Bits returns the bits of a matrix; those of 16 are not encoded.
+	Bits func(tensor string) int
+}
+
+const (
+	// tableWindows is how many windows give the statistics of the embedding table.
+	tableWindows = 32
+	// LogitFunctions is about how many values a draw from a model, or one side of a comparison, computes for every logit.
+	LogitFunctions = 3
+	// bytesStored is the size of a weight in a checkpoint.
+	bytesStored = 2
+)
+
+// weights is the number of weights of all linear layers of a model, without the head.
+func weights(d *arch.Decoder) (n float64) {
+	d.Linears(func(_ string, l *arch.Linear) {
+		if l != &d.Head {
+			n += float64(l.Weight.Rows) * float64(l.Weight.Cols)
+		}
+	})
+	return n
+}
+
+func table(d *arch.Decoder) float64 { return float64(d.Vocab) * float64(d.Hidden) }
+
+// OwnText is the work of drawing windows of length tokens from a model, batch of them at a time. Every token of a batch reads all
+// weights, and the keys and values of the tokens before it.
+func OwnText(d *arch.Decoder, windows, length, batch int) (w effort.Work) {
+	if windows == 0 {
+		return w
+	}
+	t := effort.Text{Windows: windows, Length: length}
+	batches := float64((windows + batch - 1) / max(1, batch))
+	for _, l := range d.Layers {
+		for _, b := range l {
+			linears := t.Linears(b.Block)
+			linears[effort.Memory] = 0
+			for _, s := range effort.Sites(b.Block) {
+				hit := 1.0
+				if s.Share < 1 {
+					hit = min(1, s.Share*float64(batch))
+				}
+				for _, x := range s.Linears {
+					linears[effort.Memory] += hit * 4 * float64(x.Weight.Rows) * float64(x.Weight.Cols) * batches * float64(length)
+				}
+			}
+			w = w.Plus(linears)
+			w = w.Plus(drawn(t, b.Block))
+		}
+	}
+	head := t.Logits(d, LogitFunctions)
+	head[effort.Memory] = 4 * table(d) * batches * float64(length)
+	return w.Plus(head)
+}
+
+// drawn is the part of a block other than its linear layers, for text that is drawn token by token.
+func drawn(t effort.Text, b arch.Block) (w effort.Work) {
+	past := func(width int) effort.Work { return effort.Of(effort.Memory, t.Tokens()*float64(t.Length)/2*4*float64(width)) }
+	switch b := b.(type) {
+	case *arch.Attention:
+		return past(2 * b.KVHeads * b.HeadDim)
+	case *arch.LatentAttention:
+		return past(b.Heads * (b.NopeDim + b.RopeDim + b.ValueDim))
+	case *arch.Sum:
+		for _, x := range b.Branches {
+			w = w.Plus(drawn(t, x.Block))
+		}
+		return w
+	}
+	return t.Mixing(b)
+}
+
+// tableStatistics is the work of the moments that the embedding table is encoded with.
+func (c *Calibration) tableStatistics(d *arch.Decoder) effort.Work {
+	t := effort.Text{Windows: min(c.Windows, tableWindows), Length: c.Length}
+	return t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions).Times(2), t.Backward(d, false),
+		Moments(1, d.Hidden, false).Times(2*t.Tokens()))
+}
+
+// encode is the work of encoding the matrices that read a vector of cols elements.
+func (c *Calibration) encode(linears []*arch.Linear, cols int, cross bool) (w effort.Work) {
+	w = Prepare(c.Chain.Quantizer, cols, cross)
+	for _, l := range linears {
+		if c.Bits(l.Weight.Tensor) == 16 {
+			continue
+		}
+		w = w.Plus(Encode(c.Chain.Quantizer, l.Weight.Rows, l.Weight.Cols, cross))
+		if c.Chain.Quantizer.Needs() != quant.Nothing {
+			w = w.Plus(OutputError(l.Weight.Rows, l.Weight.Cols))
+		}
+	}
+	return w
+}
+
+// allSites calls f with every vector that a linear layer of a model reads, the head's last.
+func allSites(d *arch.Decoder, f func(s effort.Site)) {
+	for _, l := range d.Layers {
+		for _, b := range l {
+			for _, s := range effort.Sites(b.Block) {
+				f(s)
+			}
+		}
+	}
+	if !d.Tied {
+		f(effort.Site{Linears: []*arch.Linear{&d.Head}, Share: 1})
+	}
+}
+
+// Moments is the work of adding the products of vectors of cols elements to their moments, and with cross those of two streams.
+func Moments(vectors, cols int, cross bool) (w effort.Work) {
+	n := float64(vectors) * float64(cols) * float64(cols)
+	w[effort.Moment] = n
+	if cross {
+		w[effort.Product] = 2 * n
+	}
+	return w
+}
+
+// walk is the work of taking the text through a model and gathering the moments of all inputs, in streams streams.
+func (c *Calibration) walk(d *arch.Decoder, streams int, cross bool) effort.Work {
+	t := effort.Text{Windows: c.Windows, Length: c.Length}
+	w := t.Layers(d, 0).Times(float64(streams))
+	w[effort.Disk] += float64(streams) * bytesStored * weights(d)
+	allSites(d, func(s effort.Site) {
+		w = w.Plus(Moments(1, s.Cols(), cross).Times(t.Tokens() * s.Share))
+	})
+	return w
+}
+
+// Codes is the work of choosing the codes of all matrices, tuning them, and measuring the divergence on the probe.
+func (c *Calibration) Codes(d *arch.Decoder) effort.Work {
+	return c.Encoding(d).Plus(c.Tuning(d), c.Divergence(d))
+}
+
+// Encoding is the work of choosing the codes of all matrices.
+func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
+	watches := c.Chain.Quantizer.Needs() != quant.Nothing
+	cross := watches && c.Sequential && crosses(c.Chain.Quantizer)
+	embedding := &arch.Linear{Weight: d.Embedding}
+	if len(c.Chain.Folders) > 0 {
+		w = c.walk(d, 1, false)
+		allSites(d, func(s effort.Site) {
+			for _, l := range s.Linears {
+				w = w.Plus(Fold(c.Chain.Quantizer, l.Weight.Rows, l.Weight.Cols).Times(float64(len(c.Chain.Folders))))
+			}
+		})
+	}
+	if c.Chain.Rotator != nil {
+		w[effort.Disk] += 2 * 4 * weights(d)
+	}
+	if watches {
+		w = w.Plus(c.tableStatistics(d))
+		streams := 1
+		if cross {
+			streams = 2
+		}
+		w = w.Plus(c.walk(d, streams, cross))
+	}
+	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false))
+	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross)) })
+	w[effort.Disk] += weights(d) + table(d)
+	return w
+}
+
+// Tuning is the work of all steps of a tuner: passes of both models, and a backward pass with the gradients of all weights.
+func (c *Calibration) Tuning(d *arch.Decoder) effort.Work {
+	if c.Chain.Tuner == nil {
+		return effort.Work{}
+	}
+	t := effort.Text{Windows: max(1, c.Chain.Tuner.Tokens/c.Length), Length: c.Length}
+	w := t.Layers(d, 0).Times(2).Plus(t.Backward(d, true), t.Logits(d, LogitFunctions).Times(2), t.Logits(d, 0).Times(2),
+		Rescale(1).Times(weights(d)+table(d)))
+	return w.Times(float64(c.Chain.Tuner.Steps))
+}
+
+// Divergence is the work of comparing the encoded model with the float model on the probe.
+func (c *Calibration) Divergence(d *arch.Decoder) effort.Work {
+	t := effort.Text{Windows: c.Probe, Length: c.Length}
+	w := t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions)).Times(2)
+	w[effort.Disk] += 2 * bytesStored * weights(d)
+	return w
+}
+
+// Sensitivities is the work of measuring every matrix at one spec and, by a sample of its rows, at options more, the table at
+// lookups specs, and a trial of the whole model.
+func (c *Calibration) Sensitivities(d *arch.Decoder, options, lookups int) (w effort.Work) {
+	t := effort.Text{Windows: c.Probe, Length: c.Length}
+	compare := t.Logits(d, LogitFunctions).Times(2)
+	q := c.Chain.Quantizer
+	quick := q
+	if x, ok := q.(interface{ Quick() quant.Quantizer }); ok {
+		quick = x.Quick()
+	}
+	one := t.Layers(d, 0).Plus(compare, Encode(q, d.Vocab, d.Hidden, false))
+	w = c.tableStatistics(d).Plus(c.walk(d, 1, false), one.Times(float64(lookups)), Prepare(q, d.Hidden, false).Times(float64(lookups)))
+	later := make([]effort.Work, len(d.Layers)+1) // of the probe, from a layer on
+	for i := len(d.Layers) - 1; i >= 0; i-- {
+		later[i] = later[i+1].Plus(t.Layer(d.Layers[i]))
+	}
+	measure := func(s effort.Site, from int) {
+		w = w.Plus(Prepare(q, s.Cols(), false))
+		for _, l := range s.Linears {
+			rows, cols := l.Weight.Rows, l.Weight.Cols
+			sample := max(1, rows/sampled(rows))
+			option := Prepare(quick, cols, false).Plus(Encode(quick, sample, cols, false), OutputError(sample, cols).Times(.5))
+			w = w.Plus(option.Times(float64(options+1)), Encode(q, rows, cols, false), later[from], compare)
+		}
+	}
+	for i, l := range d.Layers {
+		for _, b := range l {
+			for _, s := range effort.Sites(b.Block) {
+				measure(s, i)
+			}
+		}
+	}
+	if !d.Tied {
+		measure(effort.Site{Linears: []*arch.Linear{&d.Head}, Share: 1}, len(d.Layers))
+	}
+	trial := *c
+	trial.Chain = &quant.Chain{Quantizer: q}
+	return w.Plus(trial.Encoding(d), trial.Divergence(d))
+}
+
+// sampled is the distance of the rows that stand for a matrix of rows rows.
+func sampled(rows int) int { return max(1, min(4, rows/64)) }
+
+// Weights is the work of writing size bytes of weights from a checkpoint of stored bytes; q, if not nil, chooses the codes of
+// the matrices of d now.
+func Weights(d *arch.Decoder, q quant.Quantizer, stored, size int64) effort.Work {
+	w := effort.Of(effort.Disk, float64(stored+size))
+	if q == nil {
+		return w
+	}
+	encode := func(rows, cols int) { w = w.Plus(Encode(q, rows, cols, false)) }
+	encode(d.Vocab, d.Hidden)
+	d.Linears(func(_ string, l *arch.Linear) {
+		if l != &d.Head || !d.Tied {
+			encode(l.Weight.Rows, l.Weight.Cols)
+		}
+	})
+	return w
+}
+
+const (
+	// verifySessions is how many ways a package runs in a verification, next to the source: in float and in int8.
+	verifySessions = 2
+	// comparedOps is about how many values are computed for every logit of a session, and for every weight that is compared.
+	comparedOps = 4
+	// tokenizerOps is about what comparing tokenizers and templates takes.
+	tokenizerOps = 1e9
+)
+
+// Verification is the work of checking a package of size bytes against a checkpoint of stored bytes: windows of length tokens
+// through the source and through two sessions, decode tokens more one by one, and a comparison of all weights.
+func Verification(d *arch.Decoder, windows, length, decode int, stored, size int64) effort.Work {
+	t := effort.Text{Windows: windows, Length: length}
+	all := weights(d) + table(d)
+	w := t.Layers(d, 0).Plus(t.Logits(d, comparedOps)).Times(1 + verifySessions)
+	w[effort.Memory] += verifySessions * float64(decode) * 4 * all
+	w[effort.Element] += comparedOps * all
+	w[effort.Scalar] += tokenizerOps
+	w[effort.Disk] += float64(stored + size)
+	return w
+}
