@@ -70,7 +70,9 @@ func OwnText(d *arch.Decoder, windows, length, batch int) (w effort.Work) {
 
 // drawn is the part of a block other than its linear layers, for text that is drawn token by token.
 func drawn(t effort.Text, b arch.Block) (w effort.Work) {
-	past := func(width int) effort.Work { return effort.Of(effort.Memory, t.Tokens()*float64(t.Length)/2*4*float64(width)) }
+	past := func(width int) effort.Work {
+		return effort.Of(effort.Memory, t.Tokens()*float64(t.Length)/2*4*float64(width))
+	}
 	switch b := b.(type) {
 	case *arch.Attention:
 		return past(2 * b.KVHeads * b.HeadDim)
