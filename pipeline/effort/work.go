@@ -18,8 +18,6 @@ type Kind int
 const (
 	// Product is operations, two for a multiplication and its addition, in float32 products of many rows.
 	Product Kind = iota
-	// Moment is operations of sums of x xᵀ, of which only one half is computed.
-	Moment
 	// Scalar is operations of loops that compute one number at a time.
 	Scalar
 	// Element is values that go through a function such as exp.
@@ -36,7 +34,7 @@ const (
 )
 
 // kindNames are the names of kinds in JSON.
-var kindNames = [kinds]string{"product", "moment", "scalar", "element", "trial", "memory", "disk", "network"}
+var kindNames = [kinds]string{"product", "scalar", "element", "trial", "memory", "disk", "network"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -68,7 +66,7 @@ func (w Work) Times(n float64) Work {
 }
 
 // Operations is the number of floating-point operations of w, whatever their rate.
-func (w Work) Operations() float64 { return w[Product] + w[Moment] + w[Scalar] }
+func (w Work) Operations() float64 { return w[Product] + w[Scalar] }
 
 // Seconds is the time that w takes if its kinds follow one another. A kind without a rate takes none.
 func (w Work) Seconds(r Rates) (s float64) {

@@ -15,7 +15,7 @@ import (
 // Typical are the rates of a core of some years ago. They stand in where the work is too small for a [Probe].
 func Typical(threads int) (r effort.Rates) {
 	core := effort.Rates{
-		effort.Product: 4e10, effort.Moment: 3e10, effort.Scalar: 1e9, effort.Element: 2e8, effort.Trial: 5e8, effort.Memory: 5e9,
+		effort.Product: 4e10, effort.Scalar: 1e9, effort.Element: 2e8, effort.Trial: 5e8, effort.Memory: 5e9,
 		effort.Disk: 3e8,
 	}
 	for k := range r {
@@ -26,7 +26,7 @@ func Typical(threads int) (r effort.Rates) {
 }
 
 const (
-	// probeTime is how long each rate is measured; all seven take less than half a second.
+	// probeTime is how long each rate is measured; all six take less than half a second.
 	probeTime = 40 * time.Millisecond
 	// probeTokens and mostWidth are the sides of the products that are timed: those of a model, within bounds.
 	probeTokens, leastWidth, mostWidth = 256, 64, 768
@@ -45,7 +45,7 @@ func Probe(dir string, threads, width int) effort.Rates {
 		p.x[i] = float32(i%29)/29 - .5
 	}
 	r := effort.Rates{
-		effort.Product: p.product(), effort.Moment: p.moment(), effort.Scalar: p.scalar(), effort.Element: p.element(),
+		effort.Product: p.product(), effort.Scalar: p.scalar(), effort.Element: p.element(),
 		effort.Trial: p.trial(), effort.Memory: p.memory(), effort.Disk: p.disk(dir),
 	}
 	for k, typical := range Typical(threads) {
@@ -84,16 +84,6 @@ func (p *prober) product() float64 {
 	return p.rate(2*probeTokens*float64(p.width)*float64(p.width/2), func() {
 		kernel.Parallel(p.threads, probeTokens/step, func(lo, hi int) {
 			w.MulT(dst[lo*step*(p.width/2):], p.x[lo*step*p.width:], (hi-lo)*step, p.width/2, p.width, 0, p.width/2)
-		})
-	})
-}
-
-func (p *prober) moment() float64 {
-	h := make([]float32, p.width*p.width)
-	const step = 16 // rows of a unit of work
-	return p.rate(probeTokens*float64(p.width)*float64(p.width), func() {
-		kernel.Parallel(p.threads, p.width/step, func(lo, hi int) {
-			kernel.SyrkRows(h, p.x, probeTokens, p.width, lo*step, hi*step, p.width, p.width)
 		})
 	})
 }

@@ -126,9 +126,9 @@ func allSites(d *arch.Decoder, f func(s effort.Site)) {
 // Moments is the work of adding the products of vectors of cols elements to their moments, and with cross those of two streams.
 func Moments(vectors, cols int, cross bool) (w effort.Work) {
 	n := float64(vectors) * float64(cols) * float64(cols)
-	w[effort.Moment] = n
+	w[effort.Product] = n // half of x xᵀ
 	if cross {
-		w[effort.Product] = 2 * n
+		w[effort.Product] += 2 * n
 	}
 	return w
 }
