@@ -134,7 +134,7 @@ var blocks = []form{
 func (p *parts) choices(t testing.TB, h []float32, w Windows) (all []int32) {
 	t.Helper()
 	for _, l := range p.layers {
-		check(t, l.each(h, w, func(s *space, h []float32) error {
+		check(t, l.each(t.Context(), h, w, func(s *space, h []float32) error {
 			s.observe = func(of *arch.Linear, x []float32) error {
 				if e := mixtureOf(l.branches, of); e != nil {
 					all = append(all, e.choices(t, s, x)...)
