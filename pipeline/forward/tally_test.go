@@ -34,8 +34,9 @@ func near(t *testing.T, what string, got, want effort.Work, factor float64) {
 const (
 	// workFactor bounds what predictions of layers are off by: attention pads queries and keys to whole blocks.
 	workFactor = 1.1
-	// backFactor is that of the way back, whose padding differs, and which need not project the last branch of a layer.
-	backFactor = 1.35
+	// backFactor is that of the way back: its padding differs, it need not project the last branch of a layer, and a random router
+	// does not spread the tokens evenly over the experts, whose weights are read more than once.
+	backFactor = 1.5
 )
 
 func someStates(n int) []float32 {
