@@ -216,6 +216,18 @@ func (r *rotted) restore(t *testing.T, name string) {
 	}
 }
 
+// forgetPackages removes the packages of a variant from the store.
+func (r *rotted) forgetPackages(t *testing.T, variant string) {
+	t.Helper()
+	for name, by := range r.owners {
+		if by == variant && strings.HasPrefix(name, "package-") {
+			if err := os.RemoveAll(filepath.Join(r.cache(), name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // partner is a file that a file may be taken for: of the same name in another entry, else any of another entry.
 func (r *rotted) partner(file string) string {
 	entry, rest, _ := strings.Cut(file, "/")
@@ -244,6 +256,9 @@ func (r *rotted) damage(t *testing.T, file string, d int) {
 	r.restore(t, entry)
 	r.restore(t, other)
 	r.restore(t, entry)
+	if strings.HasPrefix(entry, "parity-") { // only the assembly of a package reads it
+		r.forgetPackages(t, r.owners[entry])
+	}
 	if err := damages[d].do(filepath.Join(r.cache(), file), filepath.Join(r.cache(), with)); err != nil {
 		t.Fatalf("%s, %s: %v", file, damages[d].name, err)
 	}
@@ -273,13 +288,7 @@ func (r *rotted) damagePartial(t *testing.T, file string, d int) {
 	if err = errors.Join(err, os.WriteFile(copied, b, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	for name, by := range r.owners {
-		if by == owner && strings.HasPrefix(name, "package-") {
-			if err := os.RemoveAll(filepath.Join(r.cache(), name)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	r.forgetPackages(t, owner)
 	dir := filepath.Join(r.cache(), entry) + ".partial"
 	err = errors.Join(os.Rename(filepath.Join(r.cache(), entry), dir), os.Remove(filepath.Join(dir, "done.json")),
 		damages[d].do(filepath.Join(dir, rest), copied))
