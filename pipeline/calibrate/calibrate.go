@@ -163,19 +163,13 @@ func (q *quantization) run(ctx context.Context) error {
 			return nil // the table
 		}
 		defer q.coder.release() // before the next statistics are gathered
-		for _, l := range in.linears {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			hat, err := q.matrix(ctx, l, st)
-			if err != nil {
-				return err
-			}
+		hats, err := q.matrices(ctx, in.linears, st)
+		for i, hat := range hats {
 			if q.Sequential {
-				l.Set(hat)
+				in.linears[i].Set(hat)
 			}
 		}
-		return nil
+		return err
 	}
 	return w.run(ctx)
 }
@@ -221,18 +215,60 @@ func (q *quantization) rest(ctx context.Context) error {
 	return all(head.Linear)
 }
 
-// matrix returns the weights that the codes of a linear layer stand for, and chooses the codes if they are not finished.
+// matrix is matrices for one of them.
 func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.Stats) ([]float32, error) {
-	name := l.Weight.Tensor
-	defer func() {
-		q.done += int64(l.Rows) * int64(l.Cols)
-		if q.Progress != nil {
-			q.Progress(q.done, q.total)
-		}
-	}()
-	if q.finished.Has(name) {
-		return q.finished.weights(l, q.Specs)
+	hats, err := q.matrices(ctx, []*forward.Linear{l}, st)
+	if err != nil {
+		return nil, err
 	}
+	return hats[0], nil
+}
+
+// matrices returns the weights that the codes of linear layers stand for, which read the same vector, and chooses the codes of
+// those that are not finished.
+func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, st *quant.Stats) (hats [][]float32, err error) {
+	for len(linears) > 0 {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		n := q.alike(linears)
+		if q.finished.Has(linears[0].Weight.Tensor) {
+			hat, err := q.finished.weights(linears[0], q.Specs)
+			if err != nil {
+				return nil, err
+			}
+			hats = append(hats, hat)
+			q.advance(linears[0])
+		} else if hats, err = q.encode(ctx, hats, linears[:n], st); err != nil {
+			return nil, err
+		}
+		linears = linears[n:]
+	}
+	return hats, nil
+}
+
+// alike is how many of the first layers are encoded together: those that are not finished and have the same spec.
+func (q *quantization) alike(linears []*forward.Linear) int {
+	spec := q.Specs[linears[0].Weight.Tensor]
+	for i, l := range linears {
+		if name := l.Weight.Tensor; q.finished.Has(name) || q.Specs[name] != spec {
+			return max(i, 1)
+		}
+	}
+	return len(linears)
+}
+
+// advance reports that a matrix is done.
+func (q *quantization) advance(l *forward.Linear) {
+	q.done += int64(l.Rows) * int64(l.Cols)
+	if q.Progress != nil {
+		q.Progress(q.done, q.total)
+	}
+}
+
+// encode chooses the codes of linear layers that are stored alike, and appends the weights that they stand for to hats.
+func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*forward.Linear, st *quant.Stats) ([][]float32, error) {
+	name := linears[0].Weight.Tensor
 	spec, ok := q.Specs[name]
 	if !ok {
 		return nil, fmt.Errorf("internal error: no spec for %s", name)
@@ -240,19 +276,29 @@ func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.
 	if spec.Bits == 16 {
 		st = nil // no choice depends on it, so an input that only such matrices read needs no statistics
 	}
-	file, hat, err := q.coder.encode(matrixOf(l), spec, st)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	var all []*encoding
+	for _, l := range linears {
+		all = append(all, &encoding{Matrix: matrixOf(l), name: l.Weight.Tensor, spec: spec})
 	}
-	op := Op{Tensor: name, Spec: spec.String()}
-	op.measure(l, hat, st, q.Threads)
-	if st != nil {
-		effort.TallyOf(ctx).AddWork(estimate.OutputError(l.Rows, l.Cols))
+	if err := q.coder.encodeAll(all, st); err != nil {
+		return nil, err
 	}
-	log := zerolog.Ctx(ctx).Debug()
-	if op.Dead > 0 {
-		log = zerolog.Ctx(ctx).Warn()
+	for i, l := range linears {
+		op := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}
+		op.measure(l, all[i].hat, st, q.Threads)
+		if st != nil {
+			effort.TallyOf(ctx).AddWork(estimate.OutputError(l.Rows, l.Cols))
+		}
+		log := zerolog.Ctx(ctx).Debug()
+		if op.Dead > 0 {
+			log = zerolog.Ctx(ctx).Warn()
+		}
+		log.Str("tensor", op.Tensor).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
+		if err := q.finished.add(op, all[i].file); err != nil {
+			return nil, err
+		}
+		hats = append(hats, all[i].hat)
+		q.advance(l)
 	}
-	log.Str("tensor", name).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
-	return hat, q.finished.add(op, file)
+	return hats, nil
 }

@@ -168,7 +168,7 @@ func TestOutputErrors(t *testing.T) {
 				!calibrated && op.OutputError != 0 {
 				t.Errorf("%s: %+v, output error %g", name, op, e)
 			}
-			if we := distance(w, hat) / distance(w, nil); op.WeightError != we {
+			if we := distance(w, hat, 2) / distance(w, nil, 1); op.WeightError != we {
 				t.Errorf("%s: %+v, weight error %g", name, op, we)
 			}
 		}

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -83,5 +84,35 @@ func TestDigestTiers(t *testing.T) {
 				t.Skip("this machine has no such tier")
 			}
 		})
+	}
+}
+
+// Units of work are smaller on more threads, and matrices of an input are encoded together: the files stay the same.
+func TestThreads(t *testing.T) {
+	gptq := quant.NewGPTQ()
+	gptq.Candidates = 4
+	d, src := openCheckpoint(t, familyDir("llama-bias"))
+	d.Layers = d.Layers[:1]
+	j := newJob(t, d, src, randomText(d, 4, 32), gptq)
+	j.Specs[pairOf(d, 0).Attention.K.Weight.Tensor] = quant.Half // between two that are encoded alike
+	var want map[string]string
+	for _, threads := range []int{1, 2, 16} {
+		dir := t.TempDir()
+		j.on(threads, plenty).run(t, dir)
+		got := content(t, dir)
+		if want == nil {
+			want = got
+		}
+		same(t, fmt.Sprintf("%d threads", threads), want, got)
+	}
+}
+
+func TestUnitRows(t *testing.T) {
+	for _, c := range []struct{ rows, threads, want int }{
+		{49152, 1, 64}, {49152, 16, 64}, {960, 1, 64}, {1024, 2, 64}, {512, 16, 32}, {192, 16, 16}, {8, 16, 8},
+	} {
+		if got := unitRows(c.rows, c.threads); got != c.want {
+			t.Errorf("%d rows on %d threads: units of %d, want %d", c.rows, c.threads, got, c.want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
@@ -12,7 +13,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// encodeRows is how many rows are encoded at a time: enough for products with them to run at the speed of matrices.
+// encodeRows is how many rows are encoded at a time, if that leaves work for all threads: enough for products with them to run at
+// the speed of matrices.
 const encodeRows = 64
 
 // maxHalf is the largest finite fp16 number.
@@ -50,40 +52,112 @@ func crossed(st *quant.Stats) bool { return st != nil && st.Cross != nil }
 // release frees the preparation of the last encoder, which is as large as a Hessian.
 func (c *coder) release() { c.last, c.stats = nil, nil }
 
+// encoding is a matrix and its stored form.
+type encoding struct {
+	quant.Matrix
+	name string // of the tensor for errors, or empty
+	spec quant.Spec
+	// file holds codes and scales as they are stored in a file, hat [Rows, Cols] the weights that they stand for.
+	file []byte
+	hat  []float32
+
+	layout  quant.Layout
+	encoder quant.Encoder // nil for 16 bits
+}
+
 // encode returns codes and scales of w as they are stored in a file, and the weights that they stand for.
 func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []byte, hat []float32, err error) {
-	l, err := s.Layout(w.Rows, w.Cols)
-	if err != nil {
-		return nil, nil, err
+	e := &encoding{Matrix: w, spec: s}
+	err = c.encodeAll([]*encoding{e}, st)
+	return e.file, e.hat, err
+}
+
+// encodeAll encodes matrices that read the same vector and are stored alike. Together they have more rows for the threads. It
+// returns an error for the first matrix and row that cannot be stored.
+func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
+	total := 0
+	for _, e := range all {
+		total += e.Rows
+		if e.layout, err = e.spec.Layout(e.Rows, e.Cols); err != nil {
+			return e.named(err)
+		}
+		e.file, e.hat = make([]byte, e.layout.Bytes()), make([]float32, len(e.Data))
+		if e.spec.Bits == 16 {
+			continue
+		}
+		if e.encoder, err = c.prepare(e.spec, e.Cols, st); err != nil {
+			return e.named(err)
+		}
 	}
-	file, hat = make([]byte, l.Bytes()), make([]float32, len(w.Data))
-	if s.Bits == 16 {
-		kernel.F32ToF16(file, w.Data)
-		kernel.F16ToF32(hat, file)
-		return file, hat, storable(w.Data)
+	type unit struct {
+		*encoding
+		from, to int
 	}
-	e, err := c.prepare(s, w.Cols, st)
-	if err != nil {
-		return nil, nil, err
+	var units []unit
+	step := unitRows(total, c.threads)
+	for _, e := range all {
+		for from := 0; from < e.Rows; from += step {
+			units = append(units, unit{e, from, min(from+step, e.Rows)})
+		}
 	}
-	codes, alpha := l.Codes/int64(l.Rows), l.Alpha/int64(l.Rows)
-	failed := make([]error, (w.Rows+encodeRows-1)/encodeRows)
-	kernel.Parallel(c.threads, len(failed), func(lo, hi int) {
-		for u := lo; u < hi; u++ {
-			from, to := u*encodeRows, min((u+1)*encodeRows, w.Rows)
-			part := quant.Matrix{Rows: to - from, Cols: w.Cols, Data: w.Data[from*w.Cols : to*w.Cols]}
-			b := quant.NewBlocks(quant.Layout{Rows: part.Rows, Cols: l.Cols, BlockCols: l.BlockCols, Blocks: l.Blocks}, s)
-			if err := e.Encode(b, part); err != nil {
-				failed[u] = fmt.Errorf("rows %d to %d: %w", from, to-1, err)
+	failed := make([]error, len(units))
+	kernel.Parallel(c.threads, len(units), func(lo, hi int) {
+		for i, u := range units[lo:hi] {
+			if err := u.encode(u.from, u.to); err != nil {
+				failed[lo+i] = u.named(fmt.Errorf("rows %d to %d: %w", u.from, u.to-1, err))
 				return
 			}
-			quant.Pack(file[int64(from)*codes:int64(to)*codes], b.Codes, s.Bits)
-			quant.PackAlpha(file[l.Codes+int64(from)*alpha:l.Codes+int64(to)*alpha], b, s)
-			b.Dequantize(hat[from*w.Cols:to*w.Cols], s)
-			c.tally.AddWork(estimate.Encode(c.quantizer, part.Rows, w.Cols, crossed(st)))
+			if u.encoder != nil {
+				c.tally.AddWork(estimate.Encode(c.quantizer, u.to-u.from, u.Cols, crossed(st)))
+			}
 		}
 	})
-	return file, hat, cmp.Or(failed...)
+	return cmp.Or(failed...)
+}
+
+// named adds the name of the matrix to an error.
+func (e *encoding) named(err error) error {
+	if e.name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", e.name, err)
+}
+
+// unitRows is how many rows are encoded at a time for threads to finish n rows soonest.
+func unitRows(n, threads int) (best int) {
+	const (
+		layRows = 12   // the cost of laying out what rows are multiplied by, in rows
+		delay   = 0.25 // of a unit, by which the last thread ends later than the others
+	)
+	least := math.Inf(1)
+	for rows := encodeRows; rows > 0; rows -= 8 {
+		rounds := ((n+rows-1)/rows + threads - 1) / threads
+		if cost := (float64(rounds) + delay) * float64(rows+layRows); cost < least {
+			least, best = cost, rows
+		}
+	}
+	return best
+}
+
+// encode encodes some rows.
+func (e *encoding) encode(from, to int) error {
+	data, hat := e.Data[from*e.Cols:to*e.Cols], e.hat[from*e.Cols:to*e.Cols]
+	if e.encoder == nil {
+		half := e.file[2*from*e.Cols : 2*to*e.Cols]
+		kernel.F32ToF16(half, data)
+		kernel.F16ToF32(hat, half)
+		return storable(data)
+	}
+	part := quant.Matrix{Rows: to - from, Cols: e.Cols, Data: data}
+	b := quant.NewBlocks(quant.Layout{Rows: part.Rows, Cols: e.Cols, BlockCols: e.layout.BlockCols, Blocks: e.layout.Blocks}, e.spec)
+	if err := e.encoder.Encode(b, part); err != nil {
+		return err
+	}
+	codes, alpha := e.layout.Codes/int64(e.Rows), e.layout.Alpha/int64(e.Rows)
+	quant.Pack(e.file[int64(from)*codes:int64(to)*codes], b.Codes, e.spec.Bits)
+	quant.PackAlpha(e.file[e.layout.Codes+int64(from)*alpha:e.layout.Codes+int64(to)*alpha], b, e.spec)
+	b.Dequantize(hat, e.spec)
+	return nil
 }
 
 // storable rejects weights that cannot be stored in 16 bits.
@@ -120,8 +194,8 @@ func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) 
 // measure fills in the errors of a matrix.
 func (op *Op) measure(lin *forward.Linear, hat []float32, st *quant.Stats, threads int) {
 	rows, cols := lin.Rows, lin.Cols
-	if total := distance(lin.W, nil); total > 0 {
-		op.WeightError = distance(lin.W, hat) / total
+	if total := distance(lin.W, nil, threads); total > 0 {
+		op.WeightError = distance(lin.W, hat, threads) / total
 	}
 	if st == nil {
 		return
@@ -137,44 +211,56 @@ func (op *Op) measure(lin *forward.Linear, hat []float32, st *quant.Stats, threa
 	}
 }
 
+// distanceSpan is how many squares are summed before their sum is added to the others.
+const distanceSpan = 1 << 14
+
 // distance is the sum of the squares of a - b; b may be nil for zeros.
-func distance(a, b []float32) float64 {
-	var sum float64
-	for i, v := range a {
-		if b != nil {
-			v -= b[i]
+func distance(a, b []float32, threads int) (sum float64) {
+	parts := make([]float64, (len(a)+distanceSpan-1)/distanceSpan)
+	kernel.Parallel(threads, len(parts), func(u, end int) {
+		for ; u < end; u++ {
+			lo, hi := u*distanceSpan, min((u+1)*distanceSpan, len(a))
+			for i, v := range a[lo:hi] {
+				if b != nil {
+					v -= b[lo+i]
+				}
+				parts[u] += float64(float64(v) * float64(v))
+			}
 		}
-		sum += float64(float64(v) * float64(v))
+	})
+	for _, v := range parts {
+		sum += v
 	}
 	return sum
 }
 
+// formColumns is how many columns of a product are summed before their sum is added to the others.
+const formColumns = 256
+
 // form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for zeros.
-func form(a, b []float32, rows, cols int, h []float32, threads int) float64 {
-	parts := make([]float64, rows)
-	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows, func(lo, hi int) {
-		n := encodeRows * cols
-		part, g := make([]float32, n), make([]float32, n)
-		for u := lo; u < hi; u++ {
-			from, to := u*encodeRows, min((u+1)*encodeRows, rows)
+func form(a, b []float32, rows, cols int, h []float32, threads int) (sum float64) {
+	blocks := (cols + formColumns - 1) / formColumns
+	parts := make([]float64, rows*blocks)
+	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows*blocks, func(u, end int) {
+		difference, product := make([]float32, encodeRows*cols), make([]float32, encodeRows*formColumns)
+		for ; u < end; u++ {
+			from, lo := u/blocks*encodeRows, u%blocks*formColumns
+			to, hi := min(from+encodeRows, rows), min(lo+formColumns, cols)
 			d := a[from*cols : to*cols]
 			if b != nil {
-				d = part[:len(d)]
+				d = difference[:len(d)]
 				for i, v := range a[from*cols : to*cols] {
 					d[i] = v - b[from*cols+i]
 				}
 			}
-			kernel.MatMul(g, d, h, to-from, cols, cols, cols, cols, cols)
+			kernel.MatMul(product, d, h[lo:], to-from, hi-lo, cols, formColumns, cols, cols)
 			for r := from; r < to; r++ {
-				var sum float64
-				for j, v := range d[(r-from)*cols : (r-from+1)*cols] {
-					sum += float64(float64(v) * float64(g[(r-from)*cols+j]))
+				for j, v := range d[(r-from)*cols:][lo:hi] {
+					parts[r*blocks+u%blocks] += float64(float64(v) * float64(product[(r-from)*formColumns+j]))
 				}
-				parts[r] = sum
 			}
 		}
 	})
-	var sum float64
 	for _, v := range parts {
 		sum += v
 	}

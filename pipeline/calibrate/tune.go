@@ -435,13 +435,13 @@ func (t *tuning) weightErrors() (map[string]float64, error) {
 	left := map[string]float64{}
 	add := func(list ...*forward.Linear) {
 		for _, l := range list {
-			x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil)
+			x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil, t.Threads)
 			if x == nil || total == 0 {
 				continue
 			}
 			hat := make([]float32, len(l.W))
 			x.now(true).Dequantize(hat, x.spec)
-			left[x.name] = distance(l.W, hat) / total
+			left[x.name] = distance(l.W, hat, t.Threads) / total
 		}
 	}
 	table, err := m.LoadTable()
