@@ -254,3 +254,26 @@ func TestTuneRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Tuning passes every block.
+func TestTuneBlocks(t *testing.T) {
+	for _, family := range []string{"cohere", "deepseek_v2", "gemma4_text-moe", "gpt_oss", "llama4_text", "phimoe", "qwen2_moe"} {
+		if testing.Short() && family != "qwen2_moe" {
+			continue
+		}
+		t.Run(family, func(t *testing.T) {
+			d, src := openCheckpoint(t, familyDir(family))
+			j := newJob(t, d, src, randomText(d, 5, 32), quant.RTN{}, quickly(3))
+			j.Dir = t.TempDir()
+			f := j.run(t, j.Dir)
+			was := kl(t, j, f, j.Windows)
+			g, err := Tune(t.Context(), j.Options, j.Scheme, f)
+			check(t, err)
+			is := kl(t, j, g, j.Windows)
+			t.Logf("divergence %g before, %g after", was, is)
+			if !(is < was) {
+				t.Errorf("divergence %g before, %g after", was, is)
+			}
+		})
+	}
+}
