@@ -10,7 +10,6 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -54,20 +53,14 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Check rejects, with tensor.ErrUnsupported, a decoder that cannot be calibrated, and names the first layer and block that a walk
-// does not pass: those other than attention and MLPs, one after another.
-func Check(d *arch.Decoder) error {
-	for i, l := range d.Layers {
-		for _, b := range l {
-			switch b.Block.(type) {
-			case *arch.Attention, *arch.MLP:
-			default:
-				return fmt.Errorf("layer %d: no calibration of %s: %w", i, strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch."),
-					tensor.ErrUnsupported)
-			}
-			if b.Parallel {
-				return fmt.Errorf("layer %d: no calibration of parallel branches: %w", i, tensor.ErrUnsupported)
-			}
+// Check rejects, with tensor.ErrUnsupported, a decoder on which a method of the chain is not possible.
+func Check(d *arch.Decoder, chain *quant.Chain) error {
+	if chain.Rotator != nil {
+		return CheckRotation(d, chain.Rotator)
+	}
+	if chain.Tuner != nil {
+		if err := forward.CheckBackward(d); err != nil {
+			return fmt.Errorf("%s: %w", chain.Tuner.Name(), err)
 		}
 	}
 	return nil
@@ -86,11 +79,16 @@ func (o *Options) walk(m *forward.Model) *walk {
 // Scheme defines how matrices are encoded.
 type Scheme struct {
 	Chain *quant.Chain
-	// Specs holds the spec of every matrix by the name of its tensor.
+	// Specs holds the spec of every matrix by the name of its tensor, except those of Floats.
 	Specs map[string]quant.Spec
+	// Floats are the tensors that the package stores as float32: matrices among them stay as they are.
+	Floats map[string]bool
 	// Sequential calibrates every op on the outputs of the quantized ops before it, instead of those of the float model.
 	Sequential bool
 }
+
+// coded reports whether a method chooses how a matrix is stored.
+func (s *Scheme) coded(tensor string) bool { return !s.Floats[tensor] && s.Specs[tensor].Bits != 16 }
 
 // Quantize encodes all matrices of a model. It reuses files that an earlier call left in o.Dir, see [Resumable], as far as their
 // checksums match.
@@ -152,7 +150,7 @@ func (q *quantization) run(ctx context.Context) error {
 	}
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
-			if name := l.Weight.Tensor; !q.finished.Has(name) && q.Specs[name].Bits != 16 {
+			if name := l.Weight.Tensor; !q.finished.Has(name) && q.coded(name) {
 				return true
 			}
 		}
@@ -171,37 +169,33 @@ func (q *quantization) run(ctx context.Context) error {
 		}
 		return err
 	}
-	return w.run(ctx)
+	err = w.run(ctx)
+	if err == nil {
+		q.warnUnseen(ctx)
+	}
+	return err
 }
 
 // watching reports whether the codes of a matrix after the table depend on activations.
 func (q *quantization) watching() bool {
 	open := false
 	q.Decoder.Linears(func(_ string, l *arch.Linear) {
-		open = open || !q.finished.Has(l.Weight.Tensor) && q.Specs[l.Weight.Tensor].Bits != 16
+		open = open || !q.finished.Has(l.Weight.Tensor) && q.coded(l.Weight.Tensor)
 	})
 	return open && q.Chain.Quantizer.Needs() != quant.Nothing
 }
 
 // rest encodes all matrices after the table from weights alone.
 func (q *quantization) rest(ctx context.Context) error {
-	all := func(list ...*forward.Linear) error {
-		for _, l := range list {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if _, err := q.matrix(ctx, l, nil); err != nil {
-				return err
-			}
+	encode := func(l *forward.Linear) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		return nil
+		_, err := q.matrix(ctx, l, nil)
+		return err
 	}
 	for i := range q.Decoder.Layers {
-		l, err := q.model.LoadLayer(i)
-		if err != nil {
-			return err
-		}
-		if err := all(l.Linears()...); err != nil {
+		if err := q.model.EachLinear(i, encode); err != nil {
 			return err
 		}
 	}
@@ -212,7 +206,7 @@ func (q *quantization) rest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return all(head.Linear)
+	return encode(head.Linear)
 }
 
 // matrix is matrices for one of them.
@@ -231,16 +225,23 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		n := q.alike(linears)
-		if q.finished.Has(linears[0].Weight.Tensor) {
-			hat, err := q.finished.weights(linears[0], q.Specs)
+		n, first := 1, linears[0]
+		switch name := first.Weight.Tensor; {
+		case q.Floats[name]:
+			hats = append(hats, first.W)
+			q.advance(first)
+		case q.finished.Has(name):
+			hat, err := q.finished.weights(first, q.Specs)
 			if err != nil {
 				return nil, err
 			}
 			hats = append(hats, hat)
-			q.advance(linears[0])
-		} else if hats, err = q.encode(ctx, hats, linears[:n], st); err != nil {
-			return nil, err
+			q.advance(first)
+		default:
+			n = q.alike(linears)
+			if hats, err = q.encode(ctx, hats, linears[:n], st); err != nil {
+				return nil, err
+			}
 		}
 		linears = linears[n:]
 	}

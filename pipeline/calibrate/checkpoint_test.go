@@ -20,19 +20,16 @@ var families = []string{
 	"llama", "llama-bias", "llama-linear-rope", "llama3-rope", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied",
 }
 
-// known are all checkpoints that calibration knows.
+// known are all checkpoints of families.
 func known(t *testing.T) (names []string) {
 	t.Helper()
 	dirs, err := filepath.Glob(familyDir("*/model.safetensors"))
 	check(t, err)
 	for _, dir := range dirs {
-		name := filepath.Base(filepath.Dir(dir))
-		if d, _ := openCheckpoint(t, familyDir(name)); Check(d) == nil {
-			names = append(names, name)
-		}
+		names = append(names, filepath.Base(filepath.Dir(dir)))
 	}
-	if len(names) < 35 {
-		t.Errorf("calibration knows %d families: %v", len(names), names)
+	if len(names) < 64 {
+		t.Errorf("%d families: %v", len(names), names)
 	}
 	return names
 }

@@ -105,10 +105,12 @@ type file string
 
 // ReadAt implements io.ReaderAt.
 func (f file) ReadAt(p []byte, off int64) (int, error) {
-	r, err := os.Open(string(f))
+	r, err := f.open()
 	if err != nil {
 		return 0, err
 	}
 	defer r.Close()
 	return r.ReadAt(p, off)
 }
+
+func (f file) open() (*os.File, error) { return os.Open(string(f)) }

@@ -16,7 +16,7 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err != nil {
 		return 0, err
 	}
-	src, err := f.Source(o.Source)
+	src, err := f.restore(o.Decoder, o.Source, &s)
 	if err != nil {
 		return 0, err
 	}
@@ -24,29 +24,10 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err != nil {
 		return 0, err
 	}
-	set := func(linears ...*forward.Linear) error {
-		for _, l := range linears {
-			hat, err := f.weights(l, s.Specs)
-			if err != nil {
-				return err
-			}
-			l.Set(hat)
-		}
-		return nil
-	}
-	table, err := m.LoadTable()
-	if err != nil {
-		return 0, err
-	}
-	rows, err := f.weights(table, s.Specs)
-	if err != nil {
-		return 0, err
-	}
 	e, err := m.Embedding()
 	if err != nil {
 		return 0, err
 	}
-	e.Table = rows
 	h, err := e.States(ctx, text)
 	if err != nil {
 		return 0, err
@@ -55,11 +36,8 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		l, err := m.LoadLayer(i)
+		l, err := m.OpenLayer(i)
 		if err != nil {
-			return 0, err
-		}
-		if err := set(l.Linears()...); err != nil {
 			return 0, err
 		}
 		if err := p.advance(ctx, h, l); err != nil {
@@ -68,9 +46,6 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	}
 	head, err := m.LoadHead()
 	if err != nil {
-		return 0, err
-	}
-	if err := set(head.Linear); err != nil {
 		return 0, err
 	}
 	head.Input(h, h)

@@ -70,11 +70,12 @@ func (p *probe) load(i int) (*forward.Layer, error) {
 	if p.layers[i] != nil {
 		return p.layers[i], nil
 	}
-	l, err := p.model.LoadLayer(i)
-	if err == nil && p.keep {
-		p.layers[i] = l
+	if !p.keep {
+		return p.model.OpenLayer(i)
 	}
-	return l, err
+	var err error
+	p.layers[i], err = p.model.LoadLayer(i)
+	return p.layers[i], err
 }
 
 // run takes states through the layers from i on and the final norm; first, if not nil, replaces layer i.

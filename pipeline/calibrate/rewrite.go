@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -46,6 +47,13 @@ func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, erro
 		return nil, err
 	}
 	w := o.walk(m)
+	needed := map[string]bool{}
+	for _, site := range Sites(o.Decoder) {
+		needed[site.Consumers[0].Tensor] = true
+	}
+	w.wanted = func(in *input) bool {
+		return slices.ContainsFunc(in.linears, func(l *forward.Linear) bool { return needed[l.Weight.Tensor] })
+	}
 	var failed error
 	next, stop := iter.Pull2(func(yield func(*input, *quant.Stats) bool) {
 		w.visit = func(_ context.Context, in *input, st *quant.Stats) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/quant"
@@ -19,8 +20,8 @@ import (
 //
 //	norms       gamma moves into the columns of the matrices after them and becomes 1
 //	embedding   E Q
-//	readers     W Q              q, k, v and their gate, gate, up, head
-//	writers     Qᵀ W, Qᵀ b       o, down
+//	readers     W Q              q, k, v and their gate, gate, up, router, all other matrices after a norm before a block, head
+//	writers     Qᵀ W, Qᵀ b       o, down, out
 //	values      Rᵀ W, Rᵀ b       v, for every key-value head
 //	            W R              o, for every query head
 //
@@ -72,21 +73,62 @@ type turn struct {
 	out, in *quant.Hadamard
 }
 
-// turns lists the rotations of a block.
-func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) []turn {
+// turns lists the rotations of a block: of the layers that read its input, that write its output, and of values.
+func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) (all []turn) {
+	var value *arch.Linear
+	var head *quant.Hadamard
 	switch x := block.(type) {
 	case *arch.Attention:
-		head := by.Head(x.HeadDim)
-		return []turn{{&x.Q, nil, stream}, {&x.K, nil, stream}, {&x.V, head, stream}, {&x.Gate, nil, stream}, {&x.O, stream, head}}
-	case *arch.MLP:
-		return []turn{{&x.Gate, nil, stream}, {&x.Up, nil, stream}, {&x.Down, stream, nil}}
+		value, head = &x.V, by.Head(x.HeadDim)
+	case *arch.LatentAttention:
+		value, head = &x.V, by.Head(x.ValueDim)
 	}
-	return nil
+	reads := readers(block)
+	for _, l := range reads {
+		t := turn{linear: l, in: stream}
+		if l == value {
+			t.out = head
+		}
+		all = append(all, t)
+	}
+	if value != nil && !slices.Contains(reads, value) {
+		all = append(all, turn{linear: value, out: head})
+	}
+	for _, l := range writers(block) {
+		all = append(all, turn{linear: l, out: stream, in: head})
+	}
+	return all
 }
 
-// CheckRotation rejects, with tensor.ErrUnsupported, a decoder that [Check] accepts but that would compute something else in
-// rotated coordinates. The residual stream can be rotated if its only readers are RMSNorms, each followed by matrices of its
-// own, and if only matrices add to it. So the head cannot share the embedding table: the gamma of the final norm applies only to
+// writers are the linear layers that compute the output of a block.
+func writers(b arch.Block) (all []*arch.Linear) {
+	switch x := b.(type) {
+	case *arch.Attention:
+		return []*arch.Linear{&x.O}
+	case *arch.LatentAttention:
+		return []*arch.Linear{&x.O}
+	case *arch.MLP:
+		return []*arch.Linear{&x.Down}
+	case *arch.DeltaNet:
+		return []*arch.Linear{&x.Out}
+	case *arch.Mamba2:
+		return []*arch.Linear{&x.Out}
+	case *arch.ShortConv:
+		return []*arch.Linear{&x.Out}
+	case *arch.Experts:
+		for i := range x.Experts {
+			all = append(all, &x.Experts[i].Down)
+		}
+		if x.Shared != nil {
+			all = append(all, &x.Shared.Down)
+		}
+	}
+	return all
+}
+
+// CheckRotation rejects, with tensor.ErrUnsupported, a decoder that would compute something else in rotated coordinates. The
+// residual stream can be rotated if its only readers are RMSNorms, each followed by matrices of its own or shared by parallel
+// branches, and if only matrices add to it. So the head cannot share the embedding table: the gamma of the final norm applies only to
 // the head. The values of a head can be rotated if only o reads them.
 func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
@@ -94,14 +136,19 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 			by.Name(), d.Embedding.Tensor, tensor.ErrUnsupported)
 	}
 	refuse := func(what string) error { return fmt.Errorf("%s: %s: %w", by.Name(), what, tensor.ErrUnsupported) }
-	users := gammas(d)
+	absorbed := map[string]bool{} // gammas
+	for _, s := range Sites(d) {
+		if s.Stream {
+			absorbed[s.Producers[0].Tensor] = true
+		}
+	}
 	reads := func(n *arch.Norm) string {
 		switch {
 		case n == nil:
 			return "blocks without a norm before them"
 		case n.Centered || n.Beta.Tensor != "":
 			return "LayerNorm"
-		case users[n.Gamma.Tensor] > 1:
+		case !absorbed[n.Gamma.Tensor]:
 			return "norms that share their weights"
 		}
 		return ""

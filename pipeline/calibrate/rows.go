@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ func (r *room) take(n int64) bool {
 
 // rows is a matrix of activations, [n, width] float32: in memory if there is room, else in an unnamed file.
 type rows struct {
+	n     int64
 	width int
 	mem   []float32
 	file  *os.File
@@ -29,7 +31,7 @@ type rows struct {
 
 // newRows allocates n rows. Their values are undefined until put.
 func newRows(r *room, dir string, n, width int) (*rows, error) {
-	m := &rows{width: width}
+	m := &rows{n: int64(n), width: width}
 	if r.take(4 * int64(n) * int64(width)) {
 		m.mem = make([]float32, n*width)
 		return m, nil
@@ -66,6 +68,31 @@ func (m *rows) put(x []float32, lo int) error {
 	}
 	_, err := m.file.WriteAt(bytesOf(x), 4*int64(lo)*int64(m.width))
 	return err
+}
+
+// clearRows sets all rows to 0.
+func clearRows(all []*rows) error {
+	for _, m := range all {
+		if m.file == nil {
+			clear(m.mem)
+		} else if err := cmp.Or(m.file.Truncate(0), m.file.Truncate(4*m.n*int64(m.width))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pick copies the rows at some places to dst.
+func (m *rows) pick(dst []float32, at []int32) error {
+	for i, row := range at {
+		to := dst[i*m.width : (i+1)*m.width]
+		x, err := m.get(to, int(row), 1)
+		if err != nil {
+			return err
+		}
+		copy(to, x)
+	}
+	return nil
 }
 
 // close returns the memory or removes the file.

@@ -21,7 +21,7 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 		return nil, err
 	}
 	var st *quant.Stats
-	if q.Chain.Quantizer.Needs() != quant.Nothing && !q.finished.Has(e.Weight.Tensor) && q.Specs[e.Weight.Tensor].Bits != 16 {
+	if q.Chain.Quantizer.Needs() != quant.Nothing && !q.finished.Has(e.Weight.Tensor) && q.coded(e.Weight.Tensor) {
 		if st, err = q.tableStats(ctx, q.model); err != nil {
 			return nil, err
 		}
@@ -39,6 +39,9 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // p (1-p) d^2, where d is the derivative of a logit by the output of the table.
 func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
 	hidden := o.Decoder.Hidden
+	if forward.CheckBackward(o.Decoder) != nil {
+		return &quant.Stats{Cols: hidden, Hessian: identity(hidden)}, nil
+	}
 	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
 	var rest float64 // sum of the spreads
 	length := len(o.Windows[0])
@@ -73,6 +76,15 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 	kernel.Scale(h.Hessian, h.Hessian, float32(rest/float64(h.Tokens)))
 	kernel.Add(l.Hessian, l.Hessian, h.Hessian)
 	return l, nil
+}
+
+// identity is the Hessian of inputs of which nothing is known.
+func identity(n int) []float32 {
+	h := make([]float32, n*n)
+	for i := range n {
+		h[i*n+i] = 1
+	}
+	return h
 }
 
 // gradientWindows is how many windows the backward pass processes at a time: the states before all of its layers are kept.

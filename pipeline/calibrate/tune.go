@@ -140,12 +140,12 @@ func (t *tuning) open(f *Finished) error {
 	t.matrices, t.gammas, t.originals = map[string]*tunedMatrix{}, map[string]*parameters{}, map[string][]float32{}
 	add := func(l *forward.Linear) error {
 		name := l.Weight.Tensor
+		if t.matrices[name] != nil || t.Floats[name] {
+			return nil
+		}
 		spec, ok := t.Specs[name]
 		if !ok {
 			return fmt.Errorf("internal error: no spec for %s", name)
-		}
-		if t.matrices[name] != nil {
-			return nil
 		}
 		if spec.Bits == 16 {
 			hat, err := f.weights(l, t.Specs)
@@ -433,35 +433,31 @@ func (t *tuning) weightErrors() (map[string]float64, error) {
 		return nil, err
 	}
 	left := map[string]float64{}
-	add := func(list ...*forward.Linear) {
-		for _, l := range list {
-			x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil, t.Threads)
-			if x == nil || total == 0 {
-				continue
-			}
+	add := func(l *forward.Linear) error {
+		if x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil, t.Threads); x != nil && total > 0 {
 			hat := make([]float32, len(l.W))
 			x.now(true).Dequantize(hat, x.spec)
 			left[x.name] = distance(l.W, hat, t.Threads) / total
 		}
+		return nil
 	}
 	table, err := m.LoadTable()
 	if err != nil {
 		return nil, err
 	}
-	add(table)
+	if err := add(table); err != nil {
+		return nil, err
+	}
 	for i := range t.Decoder.Layers {
-		l, err := m.LoadLayer(i)
-		if err != nil {
+		if err := m.EachLinear(i, add); err != nil {
 			return nil, err
 		}
-		add(l.Linears()...)
 	}
 	head, err := m.LoadHead()
 	if err != nil {
 		return nil, err
 	}
-	add(head.Linear)
-	return left, nil
+	return left, add(head.Linear)
 }
 
 // write stores codes with the tuned scales, and the tuned gammas.

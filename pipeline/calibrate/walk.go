@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -62,9 +61,8 @@ type stream struct {
 	table  []float32 // the lookup table for tokens; nil is that of the checkpoint
 	layer  *forward.Layer
 	states *rows // [tokens, Hidden]
-	inputs *rows // of the last linear layer of a branch, while it is visited
 
-	a, b []float32 // rows of both
+	a, b []float32 // rows of states, and of an input
 }
 
 // read returns rows of states, valid at most until the next call.
@@ -88,11 +86,11 @@ func (w *walk) chunks(ctx context.Context, f func(row int, of forward.Windows) e
 	return nil
 }
 
-// each calls f for every chunk of every stream, with its number of rows.
-func (w *walk) each(ctx context.Context, f func(s *stream, row, n int, of forward.Windows) error) error {
+// each calls f for every chunk of every stream k, with its number of rows.
+func (w *walk) each(ctx context.Context, f func(k, row, n int, of forward.Windows) error) error {
 	return w.chunks(ctx, func(row int, of forward.Windows) error {
-		for _, s := range w.streams {
-			if err := f(s, row, len(of.Lengths)*len(w.windows[0]), of); err != nil {
+		for k := range w.streams {
+			if err := f(k, row, len(of.Lengths)*len(w.windows[0]), of); err != nil {
 				return err
 			}
 		}
@@ -100,9 +98,26 @@ func (w *walk) each(ctx context.Context, f func(s *stream, row, n int, of forwar
 	})
 }
 
-// newRows allocates a vector for every token.
-func (w *walk) newRows(width int) (*rows, error) {
-	return newRows(w.room, w.dir, len(w.windows)*len(w.windows[0]), width)
+// tokens is the length of the text.
+func (w *walk) tokens() int { return len(w.windows) * len(w.windows[0]) }
+
+// newRows allocates n vectors for every stream.
+func (w *walk) newRows(n, width int) (all []*rows, err error) {
+	for range w.streams {
+		m, err := newRows(w.room, w.dir, n, width)
+		if err != nil {
+			w.close(all)
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func (w *walk) close(all []*rows) {
+	for _, m := range all {
+		m.close(w.room)
+	}
 }
 
 // run takes all windows through the model.
@@ -113,12 +128,13 @@ func (w *walk) run(ctx context.Context) error {
 	if !w.sequential || w.cross {
 		w.streams = append(w.streams, &stream{})
 	}
-	for _, s := range w.streams {
-		var err error
-		if s.states, err = w.newRows(w.decoder.Hidden); err != nil {
-			return err
-		}
-		defer s.states.close(w.room)
+	states, err := w.newRows(w.tokens(), w.decoder.Hidden)
+	if err != nil {
+		return err
+	}
+	defer w.close(states)
+	for k, s := range w.streams {
+		s.states = states[k]
 	}
 	if err := w.embed(ctx); err != nil {
 		return err
@@ -137,7 +153,8 @@ func (w *walk) embed(ctx context.Context) error {
 		return err
 	}
 	length := len(w.windows[0])
-	return w.each(ctx, func(s *stream, row, n int, _ forward.Windows) error {
+	return w.each(ctx, func(k, row, n int, _ forward.Windows) error {
+		s := w.streams[k]
 		e.Table = s.table
 		x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
 		if err != nil {
@@ -149,88 +166,169 @@ func (w *walk) embed(ctx context.Context) error {
 
 // runLayer visits the inputs of a layer and advances the streams through it.
 func (w *walk) runLayer(ctx context.Context, i int) (err error) {
-	for _, s := range w.streams {
-		if s.layer, err = w.model.LoadLayer(i); err != nil {
+	branches := make([][]*forward.Branch, len(w.streams))
+	for k, s := range w.streams {
+		if s.layer, err = w.model.OpenLayer(i); err != nil {
 			return err
 		}
+		branches[k] = s.layer.Branches()
 	}
-	quantized := w.streams[0].layer
 	if w.layer != nil {
-		if err := w.layer(ctx, quantized); err != nil {
+		if err := w.layer(ctx, w.streams[0].layer); err != nil {
 			return err
 		}
 	}
-	for b := range quantized.Branches() {
-		inputs := quantized.Inputs(b)
-		last := len(inputs) - 1
-		for _, linears := range inputs[:last] {
-			err := w.show(ctx, &input{i, linears}, func(s *stream, row, n int, of forward.Windows) ([]float32, error) {
-				h, err := s.read(row, n)
-				if err != nil {
-					return nil, err
-				}
-				s.b = grow(s.b, n*linears[0].Cols)
-				return s.b, s.layer.Read(ctx, s.b, h, of, b, linears[0])
-			})
-			if err != nil {
-				return err
-			}
+	for at, end := 0, 0; at < len(branches[0]); at = end {
+		for end = at + 1; end < len(branches[0]) && branches[0][end].Parallel(); {
+			end++
 		}
-		if err := w.advance(ctx, &input{i, inputs[last]}, b); err != nil {
+		var parallel []step
+		for b := at; b < end; b++ {
+			t := step{}
+			for k := range w.streams {
+				t.branches = append(t.branches, branches[k][b])
+			}
+			parallel = append(parallel, t)
+		}
+		if err := w.advance(ctx, i, parallel); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// advance visits the last input of a branch and adds the branch's output to the states. The input is kept in between, because
-// computing it is most of the work.
-func (w *walk) advance(ctx context.Context, in *input, branch int) (err error) {
-	last := in.linears[0]
-	for _, s := range w.streams {
-		if s.inputs, err = w.newRows(last.Cols); err != nil {
+// step is a branch of the current layer in every stream.
+type step struct {
+	branches []*forward.Branch
+	// kept is what the outputs follow from, [tokens, Width], see [forward.Branch.Add]: computing it is most of the work.
+	kept []*rows
+}
+
+// name is that of an input of a step, for messages.
+func (t *step) name() string {
+	for _, part := range t.branches[0].Parts() {
+		return (&step{branches: []*forward.Branch{part}}).name()
+	}
+	in := t.branches[0].Inputs()
+	return in[len(in)-1][0].Weight.Tensor
+}
+
+// advance visits the inputs of parallel branches and adds their outputs to the states.
+func (w *walk) advance(ctx context.Context, layer int, parallel []step) error {
+	for i := range parallel {
+		defer func() { w.close(parallel[i].kept) }()
+		if err := w.visitStep(ctx, layer, &parallel[i]); err != nil {
 			return err
 		}
-		defer s.inputs.close(w.room)
 	}
-	if err := w.each(ctx, func(s *stream, row, n int, of forward.Windows) error {
-		h, err := s.read(row, n)
+	states := make([]*rows, len(w.streams))
+	for k, s := range w.streams {
+		states[k] = s.states
+	}
+	for i := range parallel {
+		if err := w.add(ctx, states, &parallel[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds the outputs of a branch to rows of every stream.
+func (w *walk) add(ctx context.Context, to []*rows, t *step) error {
+	return w.each(ctx, func(k, row, n int, of forward.Windows) error {
+		s, kept := w.streams[k], t.kept[k]
+		s.a, s.b = grow(s.a, n*w.decoder.Hidden), grow(s.b, n*kept.width)
+		h, err := to[k].get(s.a, row, n)
 		if err != nil {
 			return err
 		}
-		s.b = grow(s.b, n*last.Cols)
-		return cmp.Or(s.layer.Read(ctx, s.b, h, of, branch, last), s.inputs.put(s.b, row))
-	}); err != nil {
-		return err
-	}
-	kept := func(s *stream, row, n int, _ forward.Windows) ([]float32, error) {
-		s.b = grow(s.b, n*last.Cols)
-		return s.inputs.get(s.b, row, n)
-	}
-	if err := w.show(ctx, in, kept); err != nil {
-		return err
-	}
-	return w.each(ctx, func(s *stream, row, n int, of forward.Windows) error {
-		x, err := kept(s, row, n, of)
+		y, err := kept.get(s.b, row, n)
 		if err != nil {
 			return err
 		}
-		h, err := s.read(row, n)
-		if err != nil {
-			return err
-		}
-		if err := s.layer.Add(ctx, h, x, of, branch); err != nil {
+		if err := t.branches[k].Add(ctx, h, y, of); err != nil {
 			return err
 		}
 		if kernel.NonFinite(h) >= 0 {
-			return fmt.Errorf("%s: the states after it are NaN or infinite", in)
+			return fmt.Errorf("%s: the states after it are NaN or infinite", t.name())
 		}
-		return s.states.put(h, row)
+		return to[k].put(h, row)
 	})
 }
 
-// value returns rows of an input in a stream.
-type value func(s *stream, row, n int, of forward.Windows) ([]float32, error)
+// visitStep visits the inputs of a branch and keeps what its output follows from.
+func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
+	first := t.branches[0]
+	if t.kept, err = w.newRows(w.tokens(), first.Width()); err != nil {
+		return err
+	}
+	switch {
+	case first.Mixture() != nil:
+		return w.visitMixture(ctx, layer, t)
+	case first.Parts() != nil:
+		return w.visitSum(ctx, layer, t)
+	}
+	inputs := first.Inputs()
+	last := len(inputs) - 1
+	for _, linears := range inputs[:last] {
+		if err := w.show(ctx, &input{layer, linears}, w.reader(ctx, t, linears[0])); err != nil {
+			return err
+		}
+	}
+	read := w.reader(ctx, t, inputs[last][0])
+	if err := w.each(ctx, func(k, row, n int, of forward.Windows) error {
+		x, err := read(k, row, n, of)
+		if err != nil {
+			return err
+		}
+		return t.kept[k].put(x, row)
+	}); err != nil {
+		return err
+	}
+	return w.show(ctx, &input{layer, inputs[last]}, func(k, row, n int, _ forward.Windows) ([]float32, error) {
+		s := w.streams[k]
+		s.b = grow(s.b, n*t.kept[k].width)
+		return t.kept[k].get(s.b, row, n)
+	})
+}
+
+// reader returns rows of the input of a linear layer of a branch.
+func (w *walk) reader(ctx context.Context, t *step, l *forward.Linear) value {
+	return func(k, row, n int, of forward.Windows) ([]float32, error) {
+		s := w.streams[k]
+		h, err := s.read(row, n)
+		if err != nil {
+			return nil, err
+		}
+		s.b = grow(s.b, n*l.Cols)
+		return s.b, t.branches[k].Read(ctx, s.b, h, of, l)
+	}
+}
+
+// visitSum visits the parts of a sum and keeps their sum.
+func (w *walk) visitSum(ctx context.Context, layer int, t *step) error {
+	if err := clearRows(t.kept); err != nil {
+		return err
+	}
+	for p := range t.branches[0].Parts() {
+		part := step{}
+		for _, b := range t.branches {
+			part.branches = append(part.branches, b.Parts()[p])
+		}
+		err := w.visitStep(ctx, layer, &part)
+		if err == nil {
+			err = w.add(ctx, t.kept, &part)
+		}
+		w.close(part.kept)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// value returns rows of an input in stream k, valid until the next call for the stream.
+type value func(k, row, n int, of forward.Windows) ([]float32, error)
 
 // show gathers the moments of an input and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
@@ -242,8 +340,8 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	err := w.chunks(ctx, func(row int, of forward.Windows) (err error) {
 		n := len(of.Lengths) * length
 		x := make([][]float32, len(w.streams))
-		for k, s := range w.streams {
-			if x[k], err = value(s, row, n, of); err != nil {
+		for k := range w.streams {
+			if x[k], err = value(k, row, n, of); err != nil {
 				return err
 			}
 		}
@@ -268,7 +366,8 @@ func (w *walk) head(ctx context.Context) error {
 		return err
 	}
 	in := &input{len(w.decoder.Layers), []*forward.Linear{head.Linear}}
-	return w.show(ctx, in, func(s *stream, row, n int, _ forward.Windows) ([]float32, error) {
+	return w.show(ctx, in, func(k, row, n int, _ forward.Windows) ([]float32, error) {
+		s := w.streams[k]
 		h, err := s.read(row, n)
 		if err != nil {
 			return nil, err

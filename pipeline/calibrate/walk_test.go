@@ -57,23 +57,11 @@ func direct(t *testing.T, o Options) []seen {
 	check(t, err)
 	head, err := m.LoadHead()
 	check(t, err)
-	var all []seen
-	var sums []*moments
+	g := &gatherer{t: t, Options: o}
 	length := len(o.Windows[0])
 	one := forward.Equal(1, length)
 	for i, window := range o.Windows {
-		at := 0
-		add := func(layer int, x []float32, linears ...*forward.Linear) {
-			if i == 0 {
-				s := seen{name: linears[0].Weight.Tensor, layer: layer}
-				for _, l := range linears {
-					s.tensors = append(s.tensors, l.Weight.Tensor)
-				}
-				all, sums = append(all, s), append(sums, newMoments(len(x)/length, false))
-			}
-			sums[at].add(x, nil, length, o.Skip, 1)
-			at++
-		}
+		g.at, g.first = 0, i == 0
 		h, err := e.States(t.Context(), [][]int32{window})
 		check(t, err)
 		for k := range o.Decoder.Layers {
@@ -81,27 +69,159 @@ func direct(t *testing.T, o Options) []seen {
 			check(t, err)
 			after := slices.Clone(h)
 			check(t, l.Forward(t.Context(), after, one))
-			for b := range l.Branches() {
-				var x []float32
-				for _, linears := range l.Inputs(b) {
-					x = make([]float32, length*linears[0].Cols)
-					check(t, l.Read(t.Context(), x, h, one, b, linears[0]))
-					add(k, x, linears...)
+			g.layer = k
+			branches := l.Branches()
+			for b := 0; b < len(branches); {
+				before := slices.Clone(h)
+				for first := b; b == first || b < len(branches) && branches[b].Parallel(); b++ {
+					check(t, branches[b].Add(t.Context(), h, g.branch(branches[b], before), one))
 				}
-				check(t, l.Add(t.Context(), h, x, one, b))
 			}
 			if !slices.Equal(h, after) {
 				t.Fatalf("layer %d: its steps are not its forward pass", k)
 			}
 		}
 		head.Input(h, h)
-		add(len(o.Decoder.Layers), h, head.Linear)
+		g.layer = len(o.Decoder.Layers)
+		g.add(h, head.Linear)
 	}
-	for i, sum := range sums {
-		all[i].stats, err = sum.stats(2)
-		check(t, err)
+	return g.finish()
+}
+
+// gatherer collects the rows of every input.
+type gatherer struct {
+	Options
+	t     *testing.T
+	first bool // window
+	at    int
+	layer int
+	all   []seen
+	rows  [][]float32
+	whole []bool // there is a row for every token
+}
+
+// add adds the rows of the next input for a window: those of all tokens without the skipped ones, or those of an expert.
+func (g *gatherer) add(x []float32, linears ...*forward.Linear) {
+	g.next(linears...)
+	g.whole[g.at-1] = true
+	g.rows[g.at-1] = append(g.rows[g.at-1], x[g.Skip*linears[0].Cols:]...)
+}
+
+func (g *gatherer) next(linears ...*forward.Linear) {
+	if g.first {
+		s := seen{name: linears[0].Weight.Tensor, layer: g.layer, stats: &quant.Stats{Cols: linears[0].Cols}}
+		for _, l := range linears {
+			s.tensors = append(s.tensors, l.Weight.Tensor)
+		}
+		g.all, g.rows, g.whole = append(g.all, s), append(g.rows, nil), append(g.whole, false)
 	}
-	return all
+	g.at++
+}
+
+// branch returns what the output of a branch follows from.
+func (g *gatherer) branch(b *forward.Branch, h []float32) (y []float32) {
+	length := len(g.Windows[0])
+	one := forward.Equal(1, length)
+	read := func(linears ...*forward.Linear) []float32 {
+		x := make([]float32, length*linears[0].Cols)
+		check(g.t, b.Read(g.t.Context(), x, h, one, linears[0]))
+		return x
+	}
+	if parts := b.Parts(); parts != nil {
+		y = make([]float32, len(h))
+		for _, p := range parts {
+			check(g.t, p.Add(g.t.Context(), y, g.branch(p, h), one))
+		}
+		return y
+	}
+	m := b.Mixture()
+	if m == nil {
+		for _, in := range b.Inputs() {
+			y = read(in...)
+			g.add(y, in...)
+		}
+		return y
+	}
+	g.add(read(m.Router()), m.Router())
+	return g.mixture(m, h)
+}
+
+// mixture adds the inputs of experts, token by token.
+func (g *gatherer) mixture(m *forward.Mixture, h []float32) []float32 {
+	ctx, width, length := g.t.Context(), g.Decoder.Hidden, len(g.Windows[0])
+	chosen, weights := make([]int32, length*m.TopK()), make([]float32, length*m.TopK())
+	check(g.t, m.Route(ctx, chosen, weights, h))
+	y, x := make([]float32, len(h)), make([]float32, len(h))
+	check(g.t, m.Input(ctx, x, h))
+	run := func(e *forward.Expert, weigh func(token int) (float32, bool)) {
+		in := e.Inputs()
+		g.next(in[0]...)
+		g.next(in[1]...)
+		for token := range length {
+			row, out := slices.Clone(x[token*width:(token+1)*width]), make([]float32, width)
+			f, ok := float32(1), true
+			if weigh != nil {
+				f, ok = weigh(token)
+			}
+			if !ok {
+				continue
+			}
+			if m.ScaleInput() {
+				for i := range row {
+					row[i] *= f
+				}
+				f = 1
+			}
+			inner := make([]float32, in[1][0].Cols)
+			check(g.t, e.Inner(ctx, inner, row))
+			check(g.t, e.Output(ctx, out, inner))
+			if weigh == nil {
+				check(g.t, e.Gate(ctx, out, row))
+			}
+			for i, v := range out {
+				y[token*width+i] += float32(v * f)
+			}
+			if token >= g.Skip {
+				g.rows[g.at-2] = append(g.rows[g.at-2], row...)
+				g.rows[g.at-1] = append(g.rows[g.at-1], inner...)
+			}
+		}
+	}
+	for j := range m.Experts() {
+		e, err := m.Load(j)
+		check(g.t, err)
+		run(e, func(token int) (float32, bool) {
+			i := slices.Index(chosen[token*m.TopK():(token+1)*m.TopK()], int32(j))
+			if i < 0 {
+				return 0, false
+			}
+			return weights[token*m.TopK()+i], true
+		})
+	}
+	if e := m.Shared(); e != nil {
+		run(e, nil)
+	}
+	return y
+}
+
+// finish computes the moments.
+func (g *gatherer) finish() []seen {
+	for i, x := range g.rows {
+		cols := g.all[i].stats.Cols
+		sum, step := newMoments(cols, false), chunkTokens
+		if g.whole[i] {
+			step = len(g.Windows[0]) - g.Skip
+		}
+		for n := len(x) / cols; n > 0; n = len(x) / cols {
+			n = min(n, step)
+			sum.add(x[:n*cols], nil, n, 0, 1)
+			x = x[n*cols:]
+		}
+		var err error
+		g.all[i].stats, err = sum.stats(1)
+		check(g.t, err)
+	}
+	return g.all
 }
 
 func unlike(a, b []seen) string {
@@ -116,7 +236,7 @@ func TestWalk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	for _, name := range []string{"llama-bias", "qwen3-untied"} {
+	for _, name := range []string{"llama-bias", "qwen3-untied", "qwen3_5_moe_text", "deepseek_v2", "gemma4_text-moe", "falcon_h1", "llama4_text"} {
 		t.Run(name, func(t *testing.T) {
 			d, src := openCheckpoint(t, familyDir(name))
 			o := Options{Decoder: d, Source: src, Windows: randomText(d, 40, 64), Skip: 3}

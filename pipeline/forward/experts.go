@@ -93,11 +93,16 @@ func (e experts) inputs() [][]*arch.Linear {
 	for j := range e.Experts {
 		groups = append(groups, mlp{&e.Experts[j]}.inputs()...)
 	}
-	if e.Shared != nil {
-		shared := mlp{e.Shared}.inputs()
-		shared[0] = append(shared[0], present(&e.SharedGate)...)
-		groups = append(groups, shared...)
+	return append(groups, e.shared()...)
+}
+
+// shared are the inputs of the shared expert, if there is one.
+func (e experts) shared() [][]*arch.Linear {
+	if e.Shared == nil {
+		return nil
 	}
+	groups := mlp{e.Shared}.inputs()
+	groups[0] = append(groups[0], present(&e.SharedGate)...)
 	return groups
 }
 
@@ -194,12 +199,9 @@ func (e experts) share(ctx context.Context, s *space, out, x, y, wide []float32)
 		return err
 	}
 	if e.SharedGate.Weight.Tensor != "" {
-		gate, err := s.project(ctx, x, &e.SharedGate)
-		if err != nil {
+		if err := s.gated(ctx, y, x, &e.SharedGate); err != nil {
 			return err
 		}
-		s.pointwise(gate, sigmoid)
-		s.scaleRows(y, gate)
 	}
 	s.addAll(out, y)
 	return nil

@@ -3,7 +3,6 @@ package forward
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -60,23 +59,6 @@ func (w Windows) groups() (groups []group, largest, longest int) {
 	return groups, largest, longest
 }
 
-// branch is a branch of a layer.
-type branch struct {
-	arch.Branch
-	block block
-}
-
-func (b *branch) cost(hidden int) cost {
-	c := b.block.cost()
-	if b.Norm != nil {
-		c.token += hidden
-	}
-	if b.block.last() != nil {
-		c.token += hidden
-	}
-	return c
-}
-
 // Layer is a layer of a model. One that is loaded belongs to one goroutine at a time.
 type Layer struct {
 	Index    int
@@ -90,14 +72,42 @@ func (m *Model) Layer(i int) *Layer { return &Layer{Index: i, model: m, branches
 
 // LoadLayer reads the weights of layer i.
 func (m *Model) LoadLayer(i int) (*Layer, error) {
+	return m.loadLayer(i, func(b branch) [][]*arch.Linear { return b.block.inputs() })
+}
+
+// OpenLayer reads the weights of layer i without those of experts that tokens are routed to: [Mixture.Load] reads them one at a
+// time, and all other methods when they need them.
+func (m *Model) OpenLayer(i int) (*Layer, error) {
+	return m.loadLayer(i, func(b branch) [][]*arch.Linear { return b.common() })
+}
+
+// loadLayer reads the norms of a layer and some of its linear layers.
+func (m *Model) loadLayer(i int, of func(b branch) [][]*arch.Linear) (*Layer, error) {
 	l := m.Layer(i)
 	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
 	for _, b := range l.branches {
-		if err := m.load(l.held, b); err != nil {
+		err := m.load(l.held, of(b), append(b.block.norms(), b.Norm, b.PostNorm))
+		if err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
 		}
 	}
 	return l, nil
+}
+
+// EachLinear calls f with every linear layer of layer i in the order of the computation, one of them in memory at a time.
+func (m *Model) EachLinear(i int, f func(l *Linear) error) error {
+	for _, b := range m.layers[i] {
+		for _, of := range slices.Concat(b.block.inputs()...) {
+			l, err := m.loadLinear(of)
+			if err != nil {
+				return fmt.Errorf("layer %d: %w", i, err)
+			}
+			if err := f(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // each calls f with a space for every group of windows, and the group's part of the states h.
@@ -193,9 +203,9 @@ func (s *space) gain(b *branch, h []float32) error {
 
 // Linears lists the linear layers of a loaded layer in the order of the computation.
 func (l *Layer) Linears() (all []*Linear) {
-	for b := range l.branches {
-		for _, in := range l.Inputs(b) {
-			all = append(all, in...)
+	for _, b := range l.branches {
+		for _, in := range b.block.inputs() {
+			all = append(all, l.held.all(in)...)
 		}
 	}
 	return all
@@ -211,61 +221,6 @@ func (l *Layer) Norms() (all []*Norm) {
 		}
 	}
 	return all
-}
-
-// Branches is the number of branches.
-func (l *Layer) Branches() int { return len(l.branches) }
-
-// Inputs groups the linear layers of a branch of a loaded layer by the vectors that they read, in the order of the computation.
-// If a single layer computes the output of the block, it is the last group.
-func (l *Layer) Inputs(branch int) (all [][]*Linear) {
-	for _, in := range l.branches[branch].block.inputs() {
-		var group []*Linear
-		for _, x := range in {
-			group = append(group, l.held.linear(x))
-		}
-		all = append(all, group)
-	}
-	return all
-}
-
-// errRead ends a pass that has reached the requested vector.
-var errRead = errors.New("read")
-
-// Read writes to dst [tokens, Cols] the vectors that a linear layer of a branch reads, for the states h [tokens, Hidden]
-// before the branch.
-func (l *Layer) Read(ctx context.Context, dst, h []float32, w Windows, branch int, reader *Linear) error {
-	return l.each(ctx, h, w, func(s *space, h []float32) error {
-		s.observe = func(linear *arch.Linear, x []float32) error {
-			if linear != reader.of {
-				return nil
-			}
-			copy(dst[s.first*reader.Cols:], x[:s.tokens()*reader.Cols])
-			return errRead
-		}
-		_, err := s.branch(ctx, &l.branches[branch], h)
-		if err == nil {
-			panic("internal error: forward.Layer.Read: " + reader.Weight.Tensor + " is of another branch")
-		}
-		if errors.Is(err, errRead) {
-			return nil
-		}
-		return err
-	})
-}
-
-// Add adds the output of a branch, computed from the input x of its last linear layer, to the states h [tokens, Hidden] before
-// the branch.
-func (l *Layer) Add(ctx context.Context, h, x []float32, w Windows, branch int) error {
-	b := &l.branches[branch]
-	last := b.block.last()
-	return l.each(ctx, h, w, func(s *space, h []float32) error {
-		out, err := s.project(ctx, x[s.first*last.Weight.Cols:][:s.tokens()*last.Weight.Cols], last)
-		if err == nil {
-			err = s.add(b, h, out)
-		}
-		return err
-	})
 }
 
 func cut(x []float32, n int) (head, tail []float32) { return x[:n:n], x[n:] }

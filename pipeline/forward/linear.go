@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -197,17 +198,25 @@ func (h *held) norm(n *arch.Norm) *Norm {
 	return h.norms[n]
 }
 
-// load reads the weights of a branch.
-func (m *Model) load(h *held, b branch) error {
-	var err error
-	for _, in := range b.block.inputs() {
-		for _, l := range in {
-			if h.linears[l], err = m.loadLinear(l); err != nil {
-				return err
-			}
+// all lists the linear layers that are in memory.
+func (h *held) all(of []*arch.Linear) (list []*Linear) {
+	for _, l := range of {
+		if x := h.linear(l); x != nil {
+			list = append(list, x)
 		}
 	}
-	for _, n := range append(b.block.norms(), b.Norm, b.PostNorm) {
+	return list
+}
+
+// load reads linear layers and norms; norms may be nil.
+func (m *Model) load(h *held, linears [][]*arch.Linear, norms []*arch.Norm) error {
+	var err error
+	for _, l := range slices.Concat(linears...) {
+		if h.linears[l], err = m.loadLinear(l); err != nil {
+			return err
+		}
+	}
+	for _, n := range norms {
 		if n == nil {
 			continue
 		}

@@ -104,12 +104,11 @@ func TestSteps(t *testing.T) {
 	h := slices.Clone(want)
 	for _, l := range p.layers {
 		check(t, l.Forward(t.Context(), want, of))
-		for b := range l.Branches() {
-			in := l.Inputs(b)
-			last := in[len(in)-1][0]
-			x := make([]float32, len(h)/d.Hidden*last.Cols)
-			check(t, l.Read(t.Context(), x, h, of, b, last))
-			check(t, l.Add(t.Context(), h, x, of, b))
+		for _, b := range l.Branches() {
+			in := b.Inputs()
+			x := make([]float32, len(h)/d.Hidden*b.Width())
+			check(t, b.Read(t.Context(), x, h, of, in[len(in)-1][0]))
+			check(t, b.Add(t.Context(), h, x, of))
 		}
 		if !slices.Equal(h, want) {
 			t.Fatalf("layer %d differs", l.Index)
@@ -126,13 +125,13 @@ func TestInputs(t *testing.T) {
 		var got, want []string
 		d.Linears(func(_ string, l *arch.Linear) { want = append(want, l.Weight.Tensor) })
 		for _, l := range p.layers {
-			for b := range l.Branches() {
-				for _, in := range l.Inputs(b) {
+			for _, b := range l.Branches() {
+				for _, in := range b.Inputs() {
 					var first []float32
 					for _, x := range in {
 						got = append(got, x.Weight.Tensor)
 						v := make([]float32, 10*x.Cols)
-						check(t, l.Read(t.Context(), v, h, lengths(windows), b, x))
+						check(t, b.Read(t.Context(), v, h, lengths(windows), x))
 						if first == nil {
 							first = v
 						}
@@ -154,7 +153,7 @@ func TestSet(t *testing.T) {
 	p := load(t, newModel(t, d, src, 2))
 	windows := randomTokens(d.Vocab, 1, 10)
 	before := p.logits(t, windows)
-	inputs := p.layers[1].Inputs(1)
+	inputs := p.layers[1].Branches()[1].Inputs()
 	down := inputs[len(inputs)-1][0]
 	saved := down.W
 	down.Set(make([]float32, len(saved)))

@@ -42,11 +42,13 @@ const codesFile = "codes.json"
 // encode chooses the codes of all matrices of a plan, or reuses those of an earlier run.
 func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
 	c := &r.Calibrate
-	specs := map[string]quant.Spec{}
+	specs, floats := map[string]quant.Spec{}, map[string]bool{}
 	items := pl.Plan.Text().Items
 	for i := range items {
 		if it := &items[i]; it.Matrix() {
 			specs[it.Slot.Weight.Tensor] = it.Choice.Spec
+		} else {
+			floats[it.Slot.Weight.Tensor] = true
 		}
 	}
 	names := map[string]string{}
@@ -69,7 +71,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
 			Progress: func(done, total int64) { r.Limits.Report("quantize", "calibrated weights", done, total) },
 		}
-		s := calibrate.Scheme{Chain: chain, Specs: specs, Sequential: c.Sequential}
+		s := calibrate.Scheme{Chain: chain, Specs: specs, Floats: floats, Sequential: c.Sequential}
 		f, err := calibrate.Quantize(ctx, o, s)
 		if err != nil {
 			return "", err

@@ -25,20 +25,13 @@ func (q *Quantize) checkDir(ctx context.Context, r *Run, o source.Origin) error 
 func (q *Quantize) check(r *Run, src *source.Source) error {
 	sec := r.Recipe.Stages["quantize"]
 	chain, err := q.chain()
-	unknown := calibrate.Check(src.Decoder)
 	switch {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)
-	case unknown != nil && q.Budget != nil:
-		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); set bits instead, with the method %s",
-			unknown, quant.WithoutModel())
-	case unknown != nil && chain.Needs() != quant.Nothing:
-		return sec.Errorf("method", "methods that watch the model do not support this one (%v); choose %s",
-			unknown, quant.WithoutModel())
 	case chain.Rotator != nil && src.Decoder.Tied:
 		return sec.Errorf("method", "%s needs a head with its own weights; the head of this model is tied to the embedding", chain.Rotator.Name())
-	case chain.Rotator != nil && calibrate.CheckRotation(src.Decoder, chain.Rotator) != nil:
-		return sec.Errorf("method", "%v", calibrate.CheckRotation(src.Decoder, chain.Rotator))
+	case calibrate.Check(src.Decoder, chain) != nil:
+		return sec.Errorf("method", "%v", calibrate.Check(src.Decoder, chain))
 	case !q.keeps(src):
 		return nil
 	case q.Budget != nil:
