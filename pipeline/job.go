@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -30,16 +31,17 @@ type Limits struct {
 	Memory int64
 	// Threads that compute, at least 1.
 	Threads int
-	// Progress receives the progress of a stage; total 0 means unknown. It may be nil and is called from any goroutine.
-	Progress func(stage, what string, done, total int64)
+	// Progress follows the job; it may be nil.
+	Progress *Progress
 }
 
-// Report calls Progress if there is one.
+// Report says that a part of a stage has done so many units of total; total 0 means unknown.
 func (l *Limits) Report(stage, what string, done, total int64) {
-	if l.Progress != nil {
-		l.Progress(stage, what, done, total)
-	}
+	l.Progress.Report(stage, what, done, total)
 }
+
+// Follow returns what follows the job, or nil.
+func (j *Job) Follow() *Progress { return j.Limits.Progress }
 
 // Stage is one step of a run R. A stage whose options may be wrong implements [Validator], one that can tell early that it
 // will fail [Preparer], and one that may have nothing to do [Skipper].
@@ -64,8 +66,10 @@ type Skipper[R any] interface {
 	Skip(run R) (reason string, skip bool)
 }
 
-// Restarter is a run that can begin again.
-type Restarter interface {
+// Followed is a run that can begin again, and whose progress may be followed.
+type Followed interface {
+	// Follow returns what follows the run, or nil.
+	Follow() *Progress
 	// Restart drops everything that the stages have made and opened so far. Entries of the store stay.
 	Restart()
 }
@@ -105,7 +109,7 @@ func Validate[R any](ctx context.Context, run R, stages []Stage[R]) error {
 
 // Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with it.
 // Stages reuse what is in the store, so executing some of the stages, see [Until], and later all of them makes nothing twice.
-func Execute[R Restarter](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
+func Execute[R Followed](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
 	timings, err := execute(ctx, run, stages)
 	if errors.Is(err, ErrAgain) && ctx.Err() == nil {
 		zerolog.Ctx(ctx).Warn().Err(err).Msg("the run starts again")
@@ -115,7 +119,7 @@ func Execute[R Restarter](ctx context.Context, run R, stages []Stage[R]) ([]Timi
 	return timings, err
 }
 
-func execute[R any](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
+func execute[R Followed](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := Validate(ctx, run, stages); err != nil {
@@ -129,13 +133,15 @@ func execute[R any](ctx context.Context, run R, stages []Stage[R]) ([]Timing, er
 			}
 		}
 	}
+	progress := run.Follow()
+	progress.Begin(working(run, stages))
 	var timings []Timing
 	for _, s := range stages {
 		if err := ctx.Err(); err != nil {
 			return timings, context.Cause(ctx)
 		}
 		name, act := s.String(), func(ctx context.Context) error { return s.Run(ctx, run) }
-		if err := logged(name, skipped(s, run, timed(name, &timings, named(name, act))))(ctx); err != nil {
+		if err := logged(name, skipped(s, run, followed(name, progress, timed(name, &timings, named(name, act)))))(ctx); err != nil {
 			return timings, err
 		}
 	}
@@ -163,6 +169,33 @@ func skipped[R any](s Stage[R], run R, next action) action {
 			}
 		}
 		return next(ctx)
+	}
+}
+
+// working lists the stages that are not left out.
+func working[R any](run R, stages []Stage[R]) (names []string) {
+	for _, s := range stages {
+		if sk, ok := s.(Skipper[R]); ok {
+			if _, skip := sk.Skip(run); skip {
+				continue
+			}
+		}
+		names = append(names, s.String())
+	}
+	return names
+}
+
+// followed shows that a stage runs, and counts its work.
+func followed(name string, p *Progress, next action) action {
+	return func(ctx context.Context) error {
+		ctx = effort.WithTally(ctx, p.Enter(name))
+		err := next(ctx)
+		if err != nil {
+			p.Quit()
+			return err
+		}
+		p.Leave()
+		return nil
 	}
 }
 

@@ -15,6 +15,8 @@ type notes struct{ made int }
 
 func (n *notes) Restart() { n.made = 0 }
 
+func (n *notes) Follow() *Progress { return nil }
+
 // fake is a stage that notes what happens to it.
 type fake struct {
 	name          string

@@ -49,6 +49,7 @@ func (t *tool) before(c *cli.Context) error {
 	if tier, err := kernel.Tier(); err != nil {
 		log.Warn().Str("used", tier).Msg(err.Error())
 	}
+	t.progress.log = log
 	c.Context = log.WithContext(c.Context)
 	return nil
 }

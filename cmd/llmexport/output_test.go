@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
 )
 
 func TestProgressLinesAreThrottled(t *testing.T) {
@@ -82,6 +86,57 @@ func TestBarsEnd(t *testing.T) {
 	}
 	if !bytes.Contains(out.Bytes(), []byte("message\n")) {
 		t.Errorf("the message is lost: %q", out.String())
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for _, c := range []struct {
+		seconds float64
+		want    string
+	}{{-1, "0s"}, {.4, "0s"}, {59.4, "59s"}, {61, "1m01s"}, {599, "9m59s"}, {629, "10m"}, {3599, "60m"}, {7290, "2h02m"}, {200000, "2d8h"}} {
+		if got := span(c.seconds); got != c.want {
+			t.Errorf("%v s is %q, want %q", c.seconds, got, c.want)
+		}
+	}
+}
+
+// What stands next to the bar of a stage: no more than is known.
+func TestTimes(t *testing.T) {
+	for _, c := range []struct {
+		state pipeline.State
+		want  string
+	}{
+		{pipeline.State{Left: -1, TotalLeft: -1}, "34 %"},
+		{pipeline.State{Number: 1, Of: 2, Elapsed: 5, Left: -1, TotalLeft: -1}, "34 %  5s"},
+		{pipeline.State{Number: 1, Of: 2, Elapsed: 5, Left: 10, TotalLeft: 100}, "34 %  5s, 10s left, 1m40s in all"},
+		{pipeline.State{Number: 2, Of: 2, Elapsed: 5, Left: 10, TotalLeft: 10}, "34 %  5s, 10s left"},
+	} {
+		if got := times(c.state, .349); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.state, got, c.want)
+		}
+	}
+}
+
+// Without a terminal a long stage leaves a message now and then, and a short one none.
+func TestMessages(t *testing.T) {
+	var out bytes.Buffer
+	var p progress
+	if err := p.start("auto", &out, false); err != nil {
+		t.Fatal(err)
+	}
+	p.log = zerolog.New(&out)
+	s := pipeline.State{Stage: "quantize", Number: 2, Of: 3, Fraction: .5, Elapsed: 61, Left: 30, TotalLeft: 90}
+	p.show(s)
+	p.show(s)
+	if out.Len() > 0 {
+		t.Errorf("at once: %s", out.String())
+	}
+	p.last[""] = line{at: time.Now().Add(-logInterval)}
+	p.show(s)
+	p.show(s)
+	want := `{"level":"info","stage":"quantize","of":"2/3","done":"50 %","elapsed":"1m01s","left":"30s","total_left":"1m30s","message":"in progress"}` + "\n"
+	if out.String() != want {
+		t.Errorf("%s, want %s", out.String(), want)
 	}
 }
 

@@ -48,14 +48,18 @@ func withDraft(m *arch.Model, o lower.Options) (*lower.Model, error) {
 }
 
 // twoParts is a run that makes a package of two parts.
-func (w work) twoParts(t *testing.T, cache string, progress func(stage, what string, done, total int64), overrides ...string) *stage.Run {
+func (w work) twoParts(t *testing.T, cache string, show func(pipeline.State), overrides ...string) *stage.Run {
 	t.Helper()
 	overrides = append(overrides, "verify.tokenizer.strings=300")
 	r, err := recipes.LoadFile(w.recipe(), stage.Sections(), overrides...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := stage.New(r, pipeline.Limits{Memory: 1 << 30, Threads: 2, Progress: progress})
+	l := pipeline.Limits{Memory: 1 << 30, Threads: 2}
+	if show != nil {
+		l.Progress = pipeline.NewProgress(show)
+	}
+	run, err := stage.New(r, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +191,8 @@ func TestPartsResume(t *testing.T) {
 	w.unpublish(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	run := w.twoParts(t, "cut", func(stage, _ string, done, total int64) {
-		if stage == "quantize" && done > text && done < total {
+	run := w.twoParts(t, "cut", func(s pipeline.State) {
+		if s.Stage == "quantize" && s.Done > text && s.Done < s.Total {
 			cancel(enough)
 		}
 	})

@@ -109,7 +109,7 @@ func (r *Run) Execute(ctx context.Context, until string) ([]pipeline.Timing, err
 	return pipeline.Execute(ctx, r, stages)
 }
 
-// Restart implements [pipeline.Restarter].
+// Restart implements [pipeline.Followed].
 func (r *Run) Restart() {
 	r.Close()
 	r.Made = Made{}
