@@ -2,6 +2,7 @@ package quant
 
 import (
 	"math"
+	"sync"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -10,8 +11,9 @@ const (
 	// factorBlock is the number of columns that are factored together: products of this depth run at the speed of the
 	// matrix kernels, and what remains on the diagonal is cheap.
 	factorBlock = 128
-	// factorStrip is the number of rows or columns that a worker takes at a time.
-	factorStrip = 128
+	// factorStrip is the most rows or columns that a worker takes at a time, factorLay the cost of laying out the other factor
+	// of their product, in rows.
+	factorStrip, factorLay = 128, 16
 )
 
 // invertFactor replaces the lower triangle of the symmetric positive definite matrix a [n, n] by the inverse M of its
@@ -25,58 +27,102 @@ const (
 //	L[i,k]  = A[i,k] L[k,k]⁻ᵀ           i > k
 //	M[k,:k] = -L[k,k]⁻¹ L[k,:k] M[:k,:k], M[k,k] = L[k,k]⁻¹
 //
-// 2/3 n³ operations together, all but the diagonal as canonical products, so that the bits do not depend on threads.
+// 2/3 n³ operations together, all but the diagonal as canonical products, so that the bits do not depend on threads. The third
+// line is computed together with the first one of the next block, and the diagonal, which one thread inverts, meanwhile.
 func invertFactor(a []float32, n, threads int) bool {
-	var (
-		diagonal = make([]float64, 2*factorBlock*factorBlock)
-		inverse  = make([]float32, factorBlock*factorBlock)
-		row      = make([]float32, factorBlock*n)
-	)
+	f := &factoring{
+		a: a, n: n, threads: threads, row: make([]float32, factorBlock*n), diagonal: make([]float64, 2*factorBlock*factorBlock),
+		scratch: sync.Pool{New: func() any { return new([factorStrip * factorBlock]float32) }},
+	}
+	for i := range f.inverses {
+		f.inverses[i] = make([]float32, factorBlock*factorBlock)
+	}
 	for k := 0; k < n; k += factorBlock {
-		b := min(factorBlock, n-k)
-		end := k + b
-		strips(threads, k, n, func(tmp []float32, lo, hi int) {
-			tmp = tmp[:(hi-lo)*b]
-			kernel.MatMulT(tmp, a[lo*n:], a[k*n:], hi-lo, b, k, b, n, n)
-			for i := lo; i < hi; i++ {
-				subtract(a[i*n+k:i*n+end], tmp[(i-lo)*b:])
-			}
-		})
-		if !invertBlock(inverse, a[k*n+k:], diagonal, b, n) {
+		if !f.column(k) {
 			return false
 		}
-		strips(threads, end, n, func(tmp []float32, lo, hi int) {
-			for i := lo; i < hi; i++ {
-				copy(tmp[(i-lo)*b:][:b], a[i*n+k:])
-			}
-			kernel.MatMulT(a[lo*n+k:], tmp, inverse, hi-lo, b, b, n, b, b)
-		})
-		for i := range b {
-			copy(row[i*k:][:k], a[(k+i)*n:])
-			copy(a[(k+i)*n+k:][:b], inverse[i*b:][:b])
-		}
-		strips(threads, 0, k, func(tmp []float32, lo, hi int) {
-			w := hi - lo
-			kernel.MatMul(tmp, row[lo:], a[lo*n+lo:], b, w, k-lo, w, k, n)
-			for i := range tmp[:b*w] {
-				tmp[i] = -tmp[i]
-			}
-			kernel.MatMul(a[k*n+lo:], inverse, tmp, b, w, b, n, b, w)
-		})
+		f.below(k)
 	}
-	return true
+	return f.column((n + factorBlock - 1) / factorBlock * factorBlock)
 }
 
-// strips calls f for strips of [lo, hi) that begin at multiples of factorStrip, with scratch for a strip of a block.
-func strips(threads, lo, hi int, f func(tmp []float32, lo, hi int)) {
-	first, last := lo/factorStrip, (hi+factorStrip-1)/factorStrip
-	if lo >= hi {
-		return
+// factoring is the state of invertFactor.
+type factoring struct {
+	a          []float32
+	n, threads int
+	row        []float32    // a block row of L, [block, columns before it]
+	inverses   [2][]float32 // M of diagonal blocks, the last two
+	diagonal   []float64    // scratch of invertBlock
+	scratch    sync.Pool    // of strips
+}
+
+// inverse is M of the diagonal block that begins at column k.
+func (f *factoring) inverse(k int) []float32 { return f.inverses[k/factorBlock%2] }
+
+// column computes the columns of A from k on and the inverse of their diagonal block, if there are any, and the block row of M
+// before them.
+func (f *factoring) column(k int) bool {
+	last, end := max(k-factorBlock, 0), min(k+factorBlock, f.n)
+	size := kernel.Span(f.threads, f.n-end+last, factorStrip, factorLay)
+	rows, parts := (f.n-end+size-1)/size, (factorBlock+size-1)/size // a strip of columns belongs to one block
+	good := true
+	kernel.Parallel(f.threads, 1+rows+last/factorBlock*parts, func(u, to int) {
+		tmp := f.scratch.Get().(*[factorStrip * factorBlock]float32)
+		defer f.scratch.Put(tmp)
+		for ; u < to; u++ {
+			switch i := u - 1; {
+			case i < 0 && k < f.n:
+				f.update(tmp[:], k, k, end)
+				good = invertBlock(f.inverse(k), f.a[k*f.n+k:], f.diagonal, end-k, f.n)
+			case i >= rows:
+				i -= rows
+				f.invert(tmp[:], last, min(k, f.n), i*factorBlock/parts, (i+1)*factorBlock/parts)
+			case i >= 0:
+				f.update(tmp[:], k, end+i*size, min(end+(i+1)*size, f.n))
+			}
+		}
+	})
+	return good
+}
+
+// update subtracts from columns k of rows lo to hi-1 of A what the columns before them contribute.
+func (f *factoring) update(tmp []float32, k, lo, hi int) {
+	n, b := f.n, min(factorBlock, f.n-k)
+	kernel.MatMulT(tmp, f.a[lo*n:], f.a[k*n:], hi-lo, b, k, b, n, n)
+	for i := lo; i < hi; i++ {
+		subtract(f.a[i*n+k:i*n+k+b], tmp[(i-lo)*b:])
 	}
-	kernel.Parallel(threads, last-first, func(from, to int) {
-		tmp := make([]float32, factorStrip*factorBlock)
-		for s := first + from; s < first+to; s++ {
-			f(tmp, max(lo, s*factorStrip), min(hi, (s+1)*factorStrip))
+}
+
+// invert computes columns lo to hi-1 of block row k of M, which ends before row end. They belong to one block.
+func (f *factoring) invert(tmp []float32, k, end, lo, hi int) {
+	n, b, w := f.n, end-k, hi-lo
+	from := lo / factorBlock * factorBlock // sums begin there, whatever the strips
+	kernel.MatMul(tmp, f.row[from:], f.a[from*n+lo:], b, w, k-from, w, k, n)
+	for i := range tmp[:b*w] {
+		tmp[i] = -tmp[i]
+	}
+	kernel.MatMul(f.a[k*n+lo:], f.inverse(k), tmp, b, w, b, n, b, w)
+}
+
+// below computes columns k of L below the diagonal block, keeps its block row, and stores M of the diagonal block.
+func (f *factoring) below(k int) {
+	n, end := f.n, min(k+factorBlock, f.n)
+	b := end - k
+	for i := range b {
+		copy(f.row[i*k:][:k], f.a[(k+i)*n:])
+		copy(f.a[(k+i)*n+k:][:b], f.inverse(k)[i*b:][:b])
+	}
+	size := kernel.Span(f.threads, n-end, factorStrip, factorLay)
+	kernel.Parallel(f.threads, (n-end+size-1)/size, func(u, to int) {
+		tmp := f.scratch.Get().(*[factorStrip * factorBlock]float32)
+		defer f.scratch.Put(tmp)
+		for ; u < to; u++ {
+			lo, hi := end+u*size, min(end+(u+1)*size, n)
+			for i := lo; i < hi; i++ {
+				copy(tmp[(i-lo)*b:][:b], f.a[i*n+k:])
+			}
+			kernel.MatMulT(f.a[lo*n+k:], tmp[:], f.inverse(k), hi-lo, b, b, n, b, b)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func TestInvertFactor(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			a := hessian(n, 4*n+8, 5)
 			var one []float32
-			for _, threads := range []int{1, 2, 7} {
+			for _, threads := range []int{1, 2, 7, 16} {
 				m := slices.Clone(a)
 				if !invertFactor(m, n, threads) {
 					t.Fatal("not positive definite")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -91,7 +92,7 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	if err != nil {
 		return nil, err
 	}
-	if err := checkInputs(in, cols); err != nil {
+	if err := checkInputs(in, cols, threads); err != nil {
 		return nil, err
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps, hessian: in.Hessian}
@@ -141,13 +142,22 @@ func (q *GPTQ) Quick() Quantizer {
 func (q *GPTQ) Crosses() bool { return q.Mismatch > 0 }
 
 // checkInputs rejects statistics that calibration must not produce.
-func checkInputs(s *Stats, cols int) error {
+func checkInputs(s *Stats, cols, threads int) error {
 	switch {
 	case s == nil:
 		return fmt.Errorf("internal error: gptq has no statistics of the inputs")
 	case s.Cols != cols || len(s.Hessian) != cols*cols || s.Cross != nil && len(s.Cross) != cols*cols:
 		return fmt.Errorf("internal error: statistics of %d columns for a matrix of %d", s.Cols, cols)
-	case kernel.NonFinite(s.Hessian) >= 0 || kernel.NonFinite(s.Cross) >= 0:
+	}
+	var broken atomic.Bool
+	kernel.Parallel(threads, cols, func(lo, hi int) {
+		for _, x := range [][]float32{s.Hessian, s.Cross} {
+			if x != nil && kernel.NonFinite(x[lo*cols:hi*cols]) >= 0 {
+				broken.Store(true)
+			}
+		}
+	})
+	if broken.Load() {
 		return fmt.Errorf("internal error: statistics are not finite")
 	}
 	return nil

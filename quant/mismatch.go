@@ -8,10 +8,11 @@ import "github.com/llmexport/llmexport/runtime/kernel"
 func mismatch(in *Stats, order []int, factor []float32, strength float32, threads int) []float32 {
 	n := in.Cols
 	d := make([]float32, n*n)
-	kernel.Parallel(threads, (n+factorStrip-1)/factorStrip, func(from, to int) {
-		x, y := make([]float32, factorStrip*n), make([]float32, factorStrip*n)
-		for lo := from * factorStrip; lo < min(n, to*factorStrip); lo += factorStrip {
-			rows := min(factorStrip, n-lo)
+	size := kernel.Span(threads, n, factorStrip, factorLay)
+	kernel.Parallel(threads, (n+size-1)/size, func(from, to int) {
+		x, y := make([]float32, size*n), make([]float32, size*n)
+		for lo := from * size; lo < min(n, to*size); lo += size {
+			rows := min(size, n-lo)
 			for i := range rows {
 				c, h := in.Cross[(lo+i)*n:][:n], in.Hessian[(lo+i)*n:][:n]
 				for p, j := range order {

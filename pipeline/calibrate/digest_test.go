@@ -106,13 +106,3 @@ func TestThreads(t *testing.T) {
 		same(t, fmt.Sprintf("%d threads", threads), want, got)
 	}
 }
-
-func TestUnitRows(t *testing.T) {
-	for _, c := range []struct{ rows, threads, want int }{
-		{49152, 1, 64}, {49152, 16, 64}, {960, 1, 64}, {1024, 2, 64}, {512, 16, 32}, {192, 16, 16}, {8, 16, 8},
-	} {
-		if got := unitRows(c.rows, c.threads); got != c.want {
-			t.Errorf("%d rows on %d threads: units of %d, want %d", c.rows, c.threads, got, c.want)
-		}
-	}
-}

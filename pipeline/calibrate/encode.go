@@ -3,7 +3,6 @@ package calibrate
 import (
 	"cmp"
 	"fmt"
-	"math"
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
@@ -16,6 +15,9 @@ import (
 // encodeRows is how many rows are encoded at a time, if that leaves work for all threads: enough for products with them to run at
 // the speed of matrices.
 const encodeRows = 64
+
+// layRows is the cost of laying out what rows are multiplied by, in rows.
+const layRows = 12
 
 // maxHalf is the largest finite fp16 number.
 const maxHalf = 65504
@@ -94,7 +96,7 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 		from, to int
 	}
 	var units []unit
-	step := unitRows(total, c.threads)
+	step := kernel.Span(c.threads, total, encodeRows, layRows)
 	for _, e := range all {
 		for from := 0; from < e.Rows; from += step {
 			units = append(units, unit{e, from, min(from+step, e.Rows)})
@@ -121,22 +123,6 @@ func (e *encoding) named(err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", e.name, err)
-}
-
-// unitRows is how many rows are encoded at a time for threads to finish n rows soonest.
-func unitRows(n, threads int) (best int) {
-	const (
-		layRows = 12   // the cost of laying out what rows are multiplied by, in rows
-		delay   = 0.25 // of a unit, by which the last thread ends later than the others
-	)
-	least := math.Inf(1)
-	for rows := encodeRows; rows > 0; rows -= 8 {
-		rounds := ((n+rows-1)/rows + threads - 1) / threads
-		if cost := (float64(rounds) + delay) * float64(rows+layRows); cost < least {
-			least, best = cost, rows
-		}
-	}
-	return best
 }
 
 // encode encodes some rows.

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,21 @@ func ParallelTask(workers, n int, t Task) {
 		h.await(j)
 	}
 	crew.free(j)
+}
+
+// Span returns how many of n indices, at most most of them, a unit of work has so that workers finish soonest. What a unit
+// lays out before it begins takes as long as lay indices. workers is at least 1.
+func Span(workers, n, most, lay int) (best int) {
+	const delay = 0.25 // of a unit, by which the last worker ends later than the others
+	least := math.Inf(1)
+	step := max(1, most/16)
+	for size := most; size > 0; size -= step {
+		rounds := ((n+size-1)/size + workers - 1) / workers
+		if cost := (float64(rounds) + delay) * float64(size+lay); cost < least {
+			least, best = cost, size
+		}
+	}
+	return best
 }
 
 // job is one call of ParallelTask. Its workers take chunks until none is left.

@@ -28,6 +28,17 @@ func TestParallel(t *testing.T) {
 	}
 }
 
+func TestSpan(t *testing.T) {
+	for _, c := range []struct{ workers, n, most, lay, want int }{
+		{1, 1000, 64, 12, 64}, {16, 49152, 64, 12, 64}, {2, 960, 64, 12, 60}, {16, 512, 64, 12, 32}, {16, 8, 64, 12, 4}, {4, 0, 64, 12, 4},
+		{16, 576, 128, 16, 40}, {2, 576, 128, 16, 96}, {3, 5, 2, 0, 1},
+	} {
+		if got := Span(c.workers, c.n, c.most, c.lay); got != c.want {
+			t.Errorf("%d workers, %d of up to %d: units of %d, want %d", c.workers, c.n, c.most, got, c.want)
+		}
+	}
+}
+
 // adder adds one to every element.
 type adder []int
 
