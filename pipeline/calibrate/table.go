@@ -123,7 +123,7 @@ func (o *Options) gradient(
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.LoadLayer(i)
+		l, err := m.OpenLayer(i)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ func (o *Options) gradient(
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.LoadLayer(i)
+		l, err := m.OpenLayer(i)
 		if err != nil {
 			return nil, err
 		}

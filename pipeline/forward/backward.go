@@ -13,8 +13,8 @@ import (
 // differentiable is a block with a backward pass.
 type differentiable interface {
 	block
-	// record returns the input of last as run computes it, nil for a block without last, and the backward pass. All weights are in
-	// memory.
+	// record returns the input of last as run computes it, nil for a block without last, and the backward pass. All weights but
+	// those of experts are in memory.
 	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 }
 
@@ -73,7 +73,8 @@ type step struct {
 }
 
 // Backward turns dh, the gradient of the output of a loaded layer, into that of its input h, in place: both are [tokens,
-// Hidden]. It needs no Forward before it. The choice of experts has no gradient: the result is exact where it does not change.
+// Hidden]. It needs no Forward before it. Experts that are not in memory are read one at a time. The choice of experts has no
+// gradient: the result is exact where it does not change.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
 	return l.each(ctx, h, w, func(s *space, h []float32) error {
 		s.free = nil

@@ -228,6 +228,17 @@ func TestEveryBackward(t *testing.T) {
 			if kernel.NonFinite(dh) >= 0 {
 				t.Fatal("the gradient is not finite")
 			}
+			open := load(t, newModel(t, d, src, 2)) // without experts
+			var err error
+			open.layers[0], err = open.OpenLayer(0)
+			check(t, err)
+			held := len(open.layers[0].Linears())
+			if _, got, gotWeights := backward(t, open, windows); !slices.Equal(got, dh) || !maps.EqualFunc(gotWeights, weights, slices.Equal) {
+				t.Error("other gradients if experts are read one at a time")
+			}
+			if n := len(open.layers[0].Linears()); n != held {
+				t.Errorf("%d linear layers in memory, %d before", n, held)
+			}
 			for _, threads := range []int{2, 7} {
 				m := load(t, newModel(t, d, src, threads))
 				_, got, gotWeights := backward(t, m, windows)

@@ -301,6 +301,12 @@ func (e experts) through(
 	ctx context.Context, s *space, by *arch.MLP, x, do, factors []float32, v Visitor,
 ) (dx, dFactors []float32, err error) {
 	p, n, w := mlp{by}, len(x)/e.Router.Weight.Cols, new(product)
+	if s.held.linear(&p.Down) == nil {
+		if err := s.load(s.held, p.inputs(), nil); err != nil {
+			return nil, nil, err
+		}
+		defer s.held.drop(p.inputs())
+	}
 	z, err := p.inner(ctx, s, x, n, make([]float32, n*p.cost().token), w)
 	if err != nil {
 		return nil, nil, err

@@ -208,6 +208,13 @@ func (h *held) all(of []*arch.Linear) (list []*Linear) {
 	return list
 }
 
+// drop gives up linear layers.
+func (h *held) drop(linears [][]*arch.Linear) {
+	for _, l := range slices.Concat(linears...) {
+		delete(h.linears, l)
+	}
+}
+
 // load reads linear layers and norms; norms may be nil.
 func (m *Model) load(h *held, linears [][]*arch.Linear, norms []*arch.Norm) error {
 	var err error

@@ -95,13 +95,7 @@ func (m *Mixture) Load(j int) (*Expert, error) {
 }
 
 // Drop gives up the weights of an expert: they are read again when they are needed.
-func (x *Expert) Drop() {
-	for _, in := range x.inputs {
-		for _, l := range in {
-			delete(x.mixture.branch.layer.held.linears, l)
-		}
-	}
-}
+func (x *Expert) Drop() { x.mixture.branch.layer.held.drop(x.inputs) }
 
 // Shared returns the expert that every token takes, nil if there is none.
 func (m *Mixture) Shared() *Expert {
