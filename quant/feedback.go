@@ -25,6 +25,7 @@ type feedback struct {
 	sweeps     int
 
 	hessian    []float32 // [cols, cols], not damped
+	damping    float64   // as requested, in units of the mean of the diagonal
 	ridge      float32
 	dead       []int     // columns without input
 	order      []int     // column of every position; the last position comes first

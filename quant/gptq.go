@@ -85,6 +85,12 @@ const dampingRetries = 3
 // without weights. It fails without statistics, and if the Hessian stays
 // indefinite with a thousand times the damping.
 func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error) {
+	return q.PrepareLike(nil, s, cols, in, threads)
+}
+
+// PrepareLike is Prepare, and takes over the factor of an encoder that was prepared for the same statistics, if this one would
+// compute the same: both have the same damping, and columns come in the same order. like may be nil.
+func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads int) (Encoder, error) {
 	if s.Bits == 16 {
 		return nil, fmt.Errorf("internal error: 16-bit weights are not encoded by a method")
 	}
@@ -112,6 +118,12 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 		damping = dampings[s.Bits]
 	}
 	e.order = positions(diagonal, e.block, q.Order)
+	e.damping = damping
+	if f, ok := like.(*feedback); ok && &f.hessian[0] == &in.Hessian[0] && f.damping == damping && slices.Equal(f.order, e.order) {
+		e.ridge, e.factor, e.mismatch = f.ridge, f.factor, f.mismatch
+		e.share(diagonal)
+		return e, nil
+	}
 	e.factor = make([]float32, cols*cols)
 	for try := 0; ; try++ {
 		e.ridge = float32(damping * (sum / float64(cols)))
@@ -131,10 +143,14 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	return e, nil
 }
 
-// Quick returns a much cheaper variant: without sweeps, and with columns in their stored order.
+// Quick returns a much cheaper variant: without sweeps, with columns in their stored order, and with one damping for all bits, so
+// that all specs share a factor, see [GPTQ.PrepareLike].
 func (q *GPTQ) Quick() Quantizer {
 	x := *q
 	x.Sweeps, x.Order, x.Candidates = 0, OrderNatural, min(q.Candidates, 12)
+	if x.Damping == 0 {
+		x.Damping = dampings[3]
+	}
 	return &x
 }
 
