@@ -87,7 +87,8 @@ func TestEffortOfSensitivities(t *testing.T) {
 	j, probe := newJob(t, d, src, windows[:4], quant.NewGPTQ()), windows[4:]
 	m := measuring(t, probe, quant.NewGPTQ())
 	options, lookups := len(m.Options(d.Head.Weight, false)), len(m.Options(d.Head.Weight, true))
-	predicted(t, "sensitivities", effortOf(j, probe).Sensitivities(d, options, lookups), func(ctx context.Context) error {
+	work := effortOf(j, probe).Sensitivities(d, estimate.Measuring{Options: options, Lookups: lookups, Groups: Groups(d)})
+	predicted(t, "sensitivities", work.Total(), func(ctx context.Context) error {
 		o := j.Options
 		o.Dir = t.TempDir()
 		_, err := Measure(ctx, o, m)

@@ -225,6 +225,23 @@ const formColumns = 256
 
 // form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for zeros.
 func form(a, b []float32, rows, cols int, h []float32, threads int) (sum float64) {
+	for _, v := range formParts(a, b, rows, cols, h, threads) {
+		sum += v
+	}
+	return sum
+}
+
+// forms are the summands of form that belong to each row.
+func forms(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
+	parts, sums := formParts(a, b, rows, cols, h, threads), make([]float64, rows)
+	for i, v := range parts {
+		sums[i/(len(parts)/rows)] += v
+	}
+	return sums
+}
+
+// formParts are the summands of form: for every row, one for each span of columns.
+func formParts(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
 	blocks := (cols + formColumns - 1) / formColumns
 	parts := make([]float64, rows*blocks)
 	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows*blocks, func(u, end int) {
@@ -247,8 +264,5 @@ func form(a, b []float32, rows, cols int, h []float32, threads int) (sum float64
 			}
 		}
 	})
-	for _, v := range parts {
-		sum += v
-	}
-	return sum
+	return parts
 }

@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -29,14 +32,12 @@ type Sensitivity struct {
 // Option is one way to store a matrix.
 type Option struct {
 	Spec quant.Spec
-	// Error is the relative squared error of the op's outputs.
-	Error float64
 	// KL is the divergence in nats that the op adds when it is the only one stored this way.
 	KL float64
 }
 
-// anchor is the spec whose divergence is measured for every op of the body; those of the other options follow from it by the
-// ratio of their errors. Three bits are far enough from the float model to exceed rounding noise, and near enough for the
+// anchor is the spec in which ops of the body are measured; the divergences of their other options follow from the ratios of the
+// errors. Three bits are far enough from the float model to exceed rounding noise, and near enough for the
 // divergence to be quadratic in the error.
 func anchor(scale tensor.DType, cols int) quant.Spec {
 	s := quant.Spec{Bits: 3, Block: 64, Scale: scale}
@@ -46,17 +47,16 @@ func anchor(scale tensor.DType, cols int) quant.Spec {
 	return s
 }
 
-// sampleStep is the distance between the rows of a matrix that give the ratio of errors of its options.
-const sampleStep = 4
-
 // Quick is implemented by quantizers that have a cheaper form with about the same ratio of errors between specs.
 type quick interface{ Quick() quant.Quantizer }
 
 // Measuring are the arguments of Measure.
 type Measuring struct {
 	Chain *quant.Chain
-	// Options lists the specs that a matrix may take; the first one is always measured.
+	// Options lists the specs that a matrix may take; a matrix without any is not measured.
 	Options func(w arch.Weight, lookup bool) []quant.Spec
+	// Floats are the tensors that the package stores as float32, see [Scheme]. They have no options.
+	Floats map[string]bool
 	// Scale is the type of scales.
 	Scale tensor.DType
 	// Probe is the text on which divergences are measured, in windows of one length.
@@ -65,215 +65,371 @@ type Measuring struct {
 	Sequential bool
 }
 
-// Measure finds the sensitivity of every matrix. For the body, the divergence of the model with one op encoded at three bits is
-// measured on the probe, and scaled by tr(dW H dWᵀ) for the other options (HIGGS, arXiv 2411.17525: the loss is, to first order,
-// a weighted sum of relative squared errors of the layers). The options of tables are measured one by one. Cost: for every op, a
-// forward pass of the probe over its own and all later layers.
+// Measure finds the sensitivity of every matrix.
+//
+// To second order, an error dW of a linear layer adds E[(gᵀ dW x)²] / 2 nats, where g is the gradient at its outputs of the
+// log-likelihood of labels drawn from the model (its Fisher information). Errors of different rows have random signs, and squares
+// of g and x are all but independent, so that leaves
+//
+//	½ Σ_r E[g_r²] dW_r H dW_rᵀ          H = E[x xᵀ], a sum over the rows of W
+//
+// (the diagonal of K-FAC, arXiv 1503.05671, for g). One forward and backward pass of some text gives all g, dW is that of an
+// encoding at three bits, and other options have that estimate times the ratio of their errors, from a sample of rows. Estimates
+// of the same kind of matrix are off by about the same factor. It is measured: the divergence of the model on the probe with all
+// matrices of a kind, in a run of layers, at three bits. There are as many runs as cost no more than [mostPasses] of the probe
+// through the model, up to one for every layer, where each matrix is measured by itself. The last step is a trial of the whole model at three bits, which makes
+// up for what is left: single matrices get float inputs, and their divergences are not quite additive.
+//
+// Options of the table are estimated in the same way, by the moments that it is encoded with, and one of them is measured.
+//
+// Finished steps survive a kill: Measure continues after them, see [ResumableMeasure], and removes their files in the end.
 func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error) {
 	if err := o.check(); err != nil {
 		return nil, err
+	}
+	if len(ms.Probe) == 0 || len(ms.Probe[0]) == 0 {
+		return nil, fmt.Errorf("no text to measure the divergence on")
 	}
 	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProbe(ctx, &o, m, ms.Probe, o.Memory/memoryShare)
-	if err != nil {
-		return nil, err
-	}
-	x := &measurement{
-		Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)},
-		probe: p, anchors: map[string]float64{},
-	}
+	x := &measurement{Options: o, Measuring: ms, model: m, of: map[string]*op{}, quick: ms.Chain.Quantizer}
 	if q, ok := ms.Chain.Quantizer.(quick); ok {
 		x.quick = q.Quick()
-	} else {
-		x.quick = ms.Chain.Quantizer
 	}
-	x.total = 1 // the table
-	o.Decoder.Linears(func(name string, _ *arch.Linear) {
-		if name != headInput || !o.Decoder.Tied {
-			x.total++
+	x.ops = opsOf(o.Decoder, ms.Options)
+	for _, op := range x.ops {
+		x.of[op.tensor] = op
+		if len(op.specs) > 0 {
+			x.weights += float64(op.rows) * float64(op.cols)
 		}
-	})
-	if err := x.table(ctx); err != nil {
+	}
+	x.plan()
+	if err := x.open(ctx); err != nil {
 		return nil, err
 	}
-	w := o.walk(m)
-	w.layer = func(ctx context.Context, l *forward.Layer) error { return p.enter(ctx, l) }
-	w.wanted = func(in *input) bool { return in.layer < len(o.Decoder.Layers) || !o.Decoder.Tied }
-	w.visit = x.visit
-	if err := w.run(ctx); err != nil {
-		return nil, err
+	defer x.close()
+	for _, step := range []func(context.Context) error{x.gradients, x.body, x.table, x.groups, x.trial} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return x.list, x.scale(ctx)
+	return x.result(), x.clean()
 }
 
-// scale makes the divergences of the body add up to that of the whole model: single ops get float inputs, and their divergences
-// are not quite additive. One trial of the model with all ops at their anchors gives the factor.
-func (x *measurement) scale(ctx context.Context) error {
-	o := x.Options
-	var err error
-	if o.Dir, err = os.MkdirTemp(o.Dir, "trial-*"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(o.Dir)
-	o.Progress = nil
-	specs := map[string]quant.Spec{}
-	sum := 0.0
-	for _, s := range x.list {
-		if s.Lookup {
-			best := slices.MinFunc(s.Options, func(a, b Option) int { return cmp.Compare(a.KL, b.KL) })
-			specs[s.Tensor] = best.Spec
-			sum += best.KL
-			continue
-		}
-		specs[s.Tensor] = anchor(x.Scale, s.Cols)
-		sum += x.anchors[s.Tensor]
-	}
-	scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Sequential: x.Sequential}
-	f, err := Quantize(ctx, o, scheme)
-	if err != nil {
-		return err
-	}
-	kl, err := Divergence(ctx, o, scheme, f, x.Probe)
-	if err != nil || sum == 0 {
-		return err
-	}
-	factor := kl / sum
-	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", kl).Msg("ops by themselves and together, at three bits")
-	for i := range x.list {
-		if !x.list[i].Lookup {
-			for j := range x.list[i].Options {
-				x.list[i].Options[j].KL *= factor
-			}
-		}
-	}
-	return nil
-}
+// CheckMeasure rejects, with tensor.ErrUnsupported, a decoder that [Measure] has no gradients for.
+func CheckMeasure(d *arch.Decoder) error { return forward.CheckBackward(d) }
+
+// ResumableMeasure are patterns of the names of files and directories from which a killed [Measure] resumes.
+var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir, trialDir}
+
+// Directories of a measurement: matrices at their anchors, and the trial.
+const (
+	anchorsDir = "anchors"
+	trialDir   = "trial"
+)
 
 // measurement is the state of Measure.
 type measurement struct {
 	Options
 	Measuring
-	model       *forward.Model
-	coder       coder
-	probe       *probe
-	quick       quant.Quantizer
-	list        []Sensitivity
-	anchors     map[string]float64 // divergences of ops at their anchors
-	done, total int64
+	model   *forward.Model
+	quick   quant.Quantizer // for options and anchors
+	ops     []*op
+	of      map[string]*op // by tensor
+	weights float64        // of all ops that are measured
+
+	steps   *steps
+	anchors *Finished
+	fisher  *fisher
+	probe   *probe // for groups, or nil
+	lookup  Sensitivity
+	stats   *quant.Stats // of the lookup
+
+	work     *estimate.Measurement
+	done     effort.Work
+	reported int64 // in milliseconds
 }
 
-func (x *measurement) step() {
-	x.done++
-	if x.Progress != nil {
-		x.Progress(x.done, x.total)
+// open reads what an earlier run has finished.
+func (x *measurement) open(ctx context.Context) (err error) {
+	if x.steps, err = openSteps(x.Dir, x.Name); err != nil {
+		return err
+	}
+	dir := filepath.Join(x.Dir, anchorsDir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	if x.anchors, err = openFinished(dir, x.Name+"/"+anchorsDir, ""); err != nil {
+		return err
+	}
+	for i, s := range x.steps.finished {
+		if tensor, ok := strings.CutPrefix(s.Name, estimateStep); ok && !x.anchors.Has(tensor) { // its file is damaged
+			if err := x.steps.cut(i); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	if n := len(x.steps.finished); n > 0 {
+		zerolog.Ctx(ctx).Info().Int("steps", n).Msg("resuming after the steps of an earlier run")
+	}
+	return x.anchors.resume()
+}
+
+func (x *measurement) close() {
+	_ = x.steps.close()
+	_ = x.anchors.close()
+}
+
+// clean removes the files of a finished measurement.
+func (x *measurement) clean() error {
+	x.close()
+	for _, pattern := range ResumableMeasure {
+		names, err := filepath.Glob(filepath.Join(x.Dir, pattern))
+		for _, name := range names {
+			err = cmp.Or(err, os.RemoveAll(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan predicts the work, for progress.
+func (x *measurement) plan() {
+	options := 0
+	specs := map[string]int{} // options of matrices
+	for _, op := range x.ops {
+		specs[op.tensor] = len(op.specs)
+		options = max(options, len(op.specs))
+	}
+	length := len(x.Windows[0])
+	c := &estimate.Calibration{
+		Chain: x.Chain, Windows: len(x.Windows), Length: length, Probe: len(x.Probe), Sequential: x.Sequential,
+		Bits: func(tensor string) int {
+			if n, ok := specs[tensor]; ok && n == 0 {
+				return 16
+			}
+			return 3
+		},
+	}
+	lookups := len(x.Measuring.Options(x.Decoder.Embedding, true))
+	x.work = c.Sensitivities(x.Decoder, estimate.Measuring{Options: options, Lookups: lookups, Groups: Groups(x.Decoder)})
+}
+
+// advance counts work that is done.
+func (x *measurement) advance(w effort.Work) {
+	x.done = x.done.Plus(w)
+	x.reach(x.done)
+}
+
+// reach reports progress in milliseconds of a typical core; the end is left to the end.
+func (x *measurement) reach(w effort.Work) {
+	total := milliseconds(x.work.Total()) + 1
+	if done := min(milliseconds(w), total-1); x.Progress != nil && done > x.reported {
+		x.reported = done
+		x.Progress(done, total)
 	}
 }
 
-// table measures the options of the embedding table.
-func (x *measurement) table(ctx context.Context) error {
+func milliseconds(w effort.Work) int64 { return int64(1000 * w.Seconds(estimate.Typical(1))) }
+
+// body estimates the divergences of the matrices of the body, and of a head of its own, and stores their anchors.
+func (x *measurement) body(ctx context.Context) error {
+	for _, group := range x.experts() {
+		x.fisher.share(group)
+	}
+	w := x.Options.walk(x.model)
+	w.wanted = func(in *input) bool {
+		return slices.ContainsFunc(in.linears, func(l *forward.Linear) bool {
+			op := x.of[l.Weight.Tensor]
+			return op != nil && len(op.specs) > 0 && !x.steps.has(op.step())
+		})
+	}
+	w.visit = x.visit
+	return w.run(ctx)
+}
+
+// estimateStep begins the names of the steps that estimate divergences. The name of the tensor follows.
+const estimateStep = "estimate "
+
+func (x *op) step() string { return estimateStep + x.tensor }
+
+// visit estimates the divergences of the linear layers that read an input.
+func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
+	e := &encoders{quantizer: x.quick, threads: x.Threads, tally: effort.TallyOf(ctx), stats: st, of: map[quant.Spec]quant.Encoder{}}
+	for _, l := range in.linears {
+		op := x.of[l.Weight.Tensor]
+		if op == nil || len(op.specs) == 0 {
+			continue
+		}
+		values, err := x.steps.do(op.step(), func() ([]float64, error) { return x.estimate(ctx, op, l, e) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", op.tensor, err)
+		}
+		op.estimate, op.errors = values[0], values[1:]
+		x.advance(x.work.Options.Times(float64(op.rows) * float64(op.cols) / x.weights))
+	}
+	return nil
+}
+
+// estimate returns the divergence of an op at its anchor and the errors of its options, relative to that of the anchor.
+func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e *encoders) ([]float64, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	at, weights := anchor(x.Scale, op.cols), x.fisher.weights(op.tensor)
+	hat, err := x.anchored(op, l, at, e)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float64, 1+len(op.specs))
+	effort.TallyOf(ctx).AddWork(estimate.OutputError(op.rows, op.cols).Times(.5))
+	for r, v := range forms(l.W, hat, op.rows, op.cols, e.stats.Hessian, x.Threads) {
+		values[0] += float64(weights[r]*v) / 2
+	}
+	rows := op.sampled()
+	errors, err := e.errors(rowsOf(matrixOf(l), rows), append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
+		for i, v := range errors {
+			sum += float64(weights[rows[i]] * v)
+		}
+		return sum
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range errors[1:] {
+		if errors[0] > 0 {
+			values[1+i] = v / errors[0]
+		}
+	}
+	zerolog.Ctx(ctx).Debug().Str("tensor", op.tensor).Float64("estimate", values[0]).Msg("estimated")
+	return values, nil
+}
+
+// anchored returns the weights of an op at its anchor, and stores their codes.
+func (x *measurement) anchored(op *op, l *forward.Linear, at quant.Spec, e *encoders) ([]float32, error) {
+	if x.anchors.Has(op.tensor) {
+		return x.anchors.weights(l, map[string]quant.Spec{op.tensor: at})
+	}
+	c, err := e.coder(at, op.cols)
+	if err != nil {
+		return nil, err
+	}
+	c.threads = x.Threads
+	file, hat, err := c.encode(matrixOf(l), at, e.stats)
+	if err != nil {
+		return nil, err
+	}
+	return hat, x.anchors.add(Op{Tensor: op.tensor, Spec: at.String()}, file)
+}
+
+// experts groups the experts of a layer by the kind of matrix.
+func (x *measurement) experts() (groups [][]*op) {
+	at := map[string]int{}
+	for _, op := range x.ops {
+		if !op.expert() {
+			continue
+		}
+		key := strconv.Itoa(op.layer) + op.kind
+		i, ok := at[key]
+		if !ok {
+			i = len(groups)
+			at[key], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], op)
+	}
+	return groups
+}
+
+// trial makes the divergences of the body add up to that of the whole model, at its anchors and with the table in its best form.
+func (x *measurement) trial(ctx context.Context) error {
+	specs, sum := map[string]quant.Spec{}, 0.0
+	for _, op := range x.ops {
+		specs[op.tensor] = quant.Half
+		if len(op.specs) > 0 {
+			specs[op.tensor] = anchor(x.Scale, op.cols)
+			sum += op.estimate * op.ratio
+		}
+	}
+	best := Option{Spec: quant.Half}
+	if len(x.lookup.Options) > 0 {
+		best = slices.MinFunc(x.lookup.Options, func(a, b Option) int { return cmp.Compare(a.KL, b.KL) })
+	}
+	specs[x.lookup.Tensor] = best.Spec
+	sum += best.KL
+	values, err := x.steps.do("trial", func() ([]float64, error) {
+		o := x.Options
+		o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir
+		o.Progress = func(done, total int64) { x.reach(x.done.Plus(x.work.Trial.Times(float64(done) / float64(total)))) }
+		if err := os.MkdirAll(o.Dir, 0o777); err != nil {
+			return nil, err
+		}
+		if err := x.trialTable(ctx, o, best.Spec); err != nil {
+			return nil, err
+		}
+		scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Floats: x.Floats, Sequential: x.Sequential}
+		f, err := Quantize(ctx, o, scheme)
+		if err != nil {
+			return nil, err
+		}
+		kl, err := Divergence(ctx, o, scheme, f, x.Probe)
+		return []float64{kl}, err
+	})
+	if err != nil || sum == 0 {
+		return err
+	}
+	factor := values[0] / sum
+	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", values[0]).Msg("ops by themselves and together, at three bits")
+	for _, op := range x.ops {
+		op.ratio *= factor
+	}
+	return nil
+}
+
+// trialTable stores the table for a trial, so that no gradients are computed for it.
+func (x *measurement) trialTable(ctx context.Context, o Options, spec quant.Spec) error {
+	f, err := openFinished(o.Dir, o.Name, "")
+	if err != nil || len(f.Ops) > 0 {
+		return err
+	}
 	e, err := x.model.LoadTable()
 	if err != nil {
 		return err
 	}
-	st, err := x.tableStats(ctx, x.model)
+	file, _, err := (&coder{quantizer: x.Chain.Quantizer, threads: x.Threads, tally: effort.TallyOf(ctx)}).encode(matrixOf(e), spec, x.stats)
 	if err != nil {
+		return fmt.Errorf("%s: %w", e.Weight.Tensor, err)
+	}
+	if err := f.resume(); err != nil {
 		return err
 	}
-	s := Sensitivity{Tensor: e.Weight.Tensor, Rows: e.Rows, Cols: e.Cols, Lookup: true}
-	for _, spec := range x.Measuring.Options(e.Weight, true) {
-		_, hat, err := x.coder.encode(matrixOf(e), spec, st)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.Tensor, err)
+	defer f.close()
+	return f.add(Op{Tensor: e.Weight.Tensor, Spec: spec.String()}, file)
+}
+
+// result lists the table and all ops that have options, in the order of the model.
+func (x *measurement) result() []Sensitivity {
+	list := []Sensitivity{x.lookup}
+	for _, op := range x.ops {
+		if len(op.specs) == 0 {
+			continue
 		}
-		opt := Option{Spec: spec}
-		if opt.KL, err = x.probe.table(ctx, hat); err != nil {
-			return err
+		s := Sensitivity{Tensor: op.tensor, Rows: op.rows, Cols: op.cols}
+		for i, spec := range op.specs {
+			s.Options = append(s.Options, Option{Spec: spec, KL: op.kl(i)})
 		}
-		s.Options = append(s.Options, opt)
+		list = append(list, s)
 	}
-	x.list = append(x.list, s)
-	x.step()
-	return nil
+	if total := milliseconds(x.work.Total()) + 1; x.Progress != nil {
+		x.Progress(total, total)
+	}
+	return list
 }
 
 func matrixOf(l *forward.Linear) quant.Matrix {
 	return quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}
-}
-
-// visit measures the linears that read an input.
-func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
-	if st == nil {
-		return nil // the table is measured separately
-	}
-	for _, l := range in.linears {
-		s, err := x.linear(ctx, in, l, st)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.Weight.Tensor, err)
-		}
-		x.list = append(x.list, s)
-		x.step()
-	}
-	return nil
-}
-
-func (x *measurement) linear(ctx context.Context, in *input, l *forward.Linear, st *quant.Stats) (Sensitivity, error) {
-	s := Sensitivity{Tensor: l.Weight.Tensor, Rows: l.Rows, Cols: l.Cols}
-	sample := everyRow(l, sampleStep)
-	total := form(sample.Data, nil, sample.Rows, sample.Cols, st.Hessian, x.Threads)
-	errorOf := func(spec quant.Spec) (float64, error) {
-		_, hat, err := (&coder{quantizer: x.quick, threads: 1, tally: effort.TallyOf(ctx)}).encode(sample, spec, st)
-		if err != nil || total == 0 {
-			return 0, err
-		}
-		return form(sample.Data, hat, sample.Rows, sample.Cols, st.Hessian, 1) / total, nil
-	}
-	// A sample is small: options are processed in parallel, each by one thread.
-	at := anchor(x.Scale, l.Cols)
-	specs := append([]quant.Spec{at}, x.Measuring.Options(l.Weight, false)...)
-	errors, failed := make([]float64, len(specs)), make([]error, len(specs))
-	kernel.Parallel(x.Threads, len(specs), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			errors[i], failed[i] = errorOf(specs[i])
-		}
-	})
-	for i, err := range failed {
-		if err != nil {
-			return s, fmt.Errorf("%v: %w", specs[i], err)
-		}
-	}
-	base := errors[0]
-	_, hat, err := x.coder.encode(matrixOf(l), at, st)
-	if err != nil {
-		return s, err
-	}
-	float := l.W
-	l.Set(hat)
-	kl, err := x.probe.from(ctx, in.layer, l)
-	l.Set(float)
-	if err != nil {
-		return s, err
-	}
-	x.anchors[s.Tensor] = kl
-	for i, e := range errors[1:] {
-		opt := Option{Spec: specs[i+1], Error: e}
-		if base > 0 {
-			opt.KL = kl * e / base
-		}
-		s.Options = append(s.Options, opt)
-	}
-	zerolog.Ctx(ctx).Debug().Str("tensor", s.Tensor).Float64("kl", kl).Float64("error", base).Msg("measured")
-	return s, nil
-}
-
-// everyRow returns every n-th row, but at least encodeRows of them if there are that many.
-func everyRow(l *forward.Linear, n int) quant.Matrix {
-	n = max(1, min(n, l.Rows/encodeRows))
-	m := quant.Matrix{Rows: (l.Rows + n - 1) / n, Cols: l.Cols}
-	for r := 0; r < l.Rows; r += n {
-		m.Data = append(m.Data, l.W[r*l.Cols:(r+1)*l.Cols]...)
-	}
-	return m
 }

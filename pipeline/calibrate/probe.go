@@ -12,20 +12,19 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// probe is a text on which the divergence of a changed model from the float model is measured. It follows a walk through the
-// layers, so that a change in a layer costs only the layers from there on.
+// probe is a text on which the divergence of a changed model from the float model is measured. It moves through the layers, so
+// that a change from a layer on costs only the layers from there on.
 type probe struct {
 	decoder *arch.Decoder
 	model   *forward.Model
 	threads int
 	windows [][]int32
-	hidden  []float32      // states before the current layer of the walk, [tokens, Hidden]
-	final   []float32      // of the float model after the final norm
-	current *forward.Layer // of the walk
+	hidden  []float32 // states before layer at, [tokens, Hidden]
+	at      int
+	final   []float32 // of the float model after the final norm
 	layers  []*forward.Layer
 	keep    bool // layers, once loaded
 	head    *forward.Head
-	second  *forward.Linear // of the head, to be changed
 
 	want, got []float32 // logits of some rows
 }
@@ -51,7 +50,7 @@ func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int
 	if p.hidden, err = p.embed(ctx, nil); err != nil {
 		return nil, err
 	}
-	p.final, err = p.run(ctx, slices.Clone(p.hidden), 0, nil)
+	p.final, err = p.run(ctx, slices.Clone(p.hidden), 0, p.load)
 	return p, err
 }
 
@@ -78,26 +77,27 @@ func (p *probe) load(i int) (*forward.Layer, error) {
 	return p.layers[i], err
 }
 
-// run takes states through the layers from i on and the final norm; first, if not nil, replaces layer i.
-func (p *probe) run(ctx context.Context, h []float32, i int, first *forward.Layer) ([]float32, error) {
+// run takes states through the layers from i on, as load returns them, and the final norm.
+func (p *probe) run(ctx context.Context, h []float32, i int, load func(i int) (*forward.Layer, error)) ([]float32, error) {
 	for ; i < len(p.layers); i++ {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
-		}
-		l := first
-		if l == nil {
-			var err error
-			if l, err = p.load(i); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.advance(ctx, h, l); err != nil {
+		if err := p.pass(ctx, h, i, load); err != nil {
 			return nil, err
 		}
-		first = nil
 	}
 	p.head.Input(h, h)
 	return h, nil
+}
+
+// pass takes states through layer i.
+func (p *probe) pass(ctx context.Context, h []float32, i int, load func(i int) (*forward.Layer, error)) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	l, err := load(i)
+	if err != nil {
+		return err
+	}
+	return p.advance(ctx, h, l)
 }
 
 // advance takes states through one layer.
@@ -105,26 +105,36 @@ func (p *probe) advance(ctx context.Context, h []float32, l *forward.Layer) erro
 	return l.Forward(ctx, h, forward.Equal(len(p.windows), len(p.windows[0])))
 }
 
-// enter moves to the layer that the walk enters.
-func (p *probe) enter(ctx context.Context, l *forward.Layer) error {
-	current := p.current
-	p.current = l
-	if current == nil {
-		return nil
+// seek moves forward to a layer.
+func (p *probe) seek(ctx context.Context, layer int) error {
+	for ; p.at < layer; p.at++ {
+		if err := p.pass(ctx, p.hidden, p.at, p.load); err != nil {
+			return err
+		}
 	}
-	return p.advance(ctx, p.hidden, current)
+	return nil
 }
 
-// from measures the divergence with the current layer, or the head, in its present state.
-func (p *probe) from(ctx context.Context, layer int, l *forward.Linear) (float64, error) {
-	if layer == len(p.layers) {
-		return p.divergence(ctx, p.final, l)
-	}
-	h, err := p.run(ctx, slices.Clone(p.hidden), layer, p.current)
+// changed measures the divergence of another model, which differs in some layers from the present one on; the number of layers
+// stands for the head.
+func (p *probe) changed(ctx context.Context, m *forward.Model, layers map[int]bool) (float64, error) {
+	h, err := p.run(ctx, slices.Clone(p.hidden), p.at, func(i int) (*forward.Layer, error) {
+		if layers[i] {
+			return m.OpenLayer(i)
+		}
+		return p.load(i)
+	})
 	if err != nil {
 		return 0, err
 	}
-	return p.divergence(ctx, h, p.head.Linear)
+	if !layers[len(p.layers)] {
+		return p.divergence(ctx, h, p.head.Linear)
+	}
+	head, err := m.LoadHead()
+	if err != nil {
+		return 0, err
+	}
+	return p.divergence(ctx, h, head.Linear)
 }
 
 // table measures the divergence with other rows in the embedding table, and in the head if it is tied to the table.
@@ -133,22 +143,18 @@ func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if h, err = p.run(ctx, h, 0, nil); err != nil {
+	if h, err = p.run(ctx, h, 0, p.load); err != nil {
 		return 0, err
 	}
-	head := p.head.Linear
-	if p.decoder.Tied {
-		if p.second == nil {
-			h, err := p.model.LoadHead()
-			if err != nil {
-				return 0, err
-			}
-			p.second = h.Linear
-		}
-		head = p.second
-		head.Set(rows)
+	if !p.decoder.Tied {
+		return p.divergence(ctx, h, p.head.Linear)
 	}
-	return p.divergence(ctx, h, head)
+	head, err := p.model.LoadHead()
+	if err != nil {
+		return 0, err
+	}
+	head.Linear.Set(rows)
+	return p.divergence(ctx, h, head.Linear)
 }
 
 // probeRows is how many rows of logits are compared at a time.

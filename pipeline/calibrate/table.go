@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -38,13 +39,10 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // hT], and a table used only for lookup with the first of them. If logits are scaled or bounded, 1 - sum p^2 becomes the sum of
 // p (1-p) d^2, where d is the derivative of a logit by the output of the table.
 func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
-	hidden := o.Decoder.Hidden
 	if forward.CheckBackward(o.Decoder) != nil {
-		return &quant.Stats{Cols: hidden, Hessian: identity(hidden)}, nil
+		return &quant.Stats{Cols: o.Decoder.Hidden, Hessian: identity(o.Decoder.Hidden)}, nil
 	}
-	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
-	var rest float64 // sum of the spreads
-	length := len(o.Windows[0])
+	moments := newTableMoments(o.Decoder)
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
 	top, err := m.LoadHead()
@@ -53,27 +51,48 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 	}
 	for at := 0; at < len(windows); at += step {
 		part := windows[at:min(at+step, len(windows))]
-		g, err := o.gradient(ctx, m, top, part, at)
+		g, err := o.gradient(ctx, m, top, part, at, forward.Visitor{}, func(int) {})
 		if err != nil {
 			return nil, err
 		}
-		head.add(g.final, nil, length, o.Skip, o.Threads)
-		lookup.add(g.embedding, nil, length, o.Skip, o.Threads)
-		for i := range part {
-			for _, v := range g.spread[i*length+o.Skip : (i+1)*length] {
-				rest += v
-			}
+		moments.add(o, g)
+	}
+	return moments.stats(o.Decoder.Tied, o.Threads)
+}
+
+// tableMoments gathers what the embedding table is encoded with.
+type tableMoments struct {
+	head, lookup *moments
+	rest         float64 // sum of the spreads
+}
+
+func newTableMoments(d *arch.Decoder) *tableMoments {
+	return &tableMoments{head: newMoments(d.Hidden, false), lookup: newMoments(d.Hidden, false)}
+}
+
+// add takes the gradients of some windows.
+func (m *tableMoments) add(o *Options, g *gradients) {
+	length := len(o.Windows[0])
+	m.head.add(g.final, nil, length, o.Skip, o.Threads)
+	m.lookup.add(g.embedding, nil, length, o.Skip, o.Threads)
+	for spread := g.spread; len(spread) > 0; spread = spread[length:] {
+		for _, v := range spread[o.Skip:length] {
+			m.rest += v
 		}
 	}
-	l, err := lookup.stats(o.Threads)
-	if err != nil || !o.Decoder.Tied {
+}
+
+// stats returns the moments of a table that is only looked up, or also the head. They cannot be used afterwards.
+func (m *tableMoments) stats(tied bool, threads int) (*quant.Stats, error) {
+	l, err := m.lookup.stats(threads)
+	if err != nil || !tied {
 		return l, err
 	}
-	h, err := head.stats(o.Threads)
+	h, err := m.head.stats(threads)
 	if err != nil {
 		return nil, err
 	}
-	kernel.Scale(h.Hessian, h.Hessian, float32(rest/float64(h.Tokens)))
+	kernel.Scale(h.Hessian, h.Hessian, float32(m.rest/float64(h.Tokens)))
 	kernel.Add(l.Hessian, l.Hessian, h.Hessian)
 	return l, nil
 }
@@ -104,9 +123,10 @@ type gradients struct {
 }
 
 // gradient runs the float model forward and backward over windows, with labels drawn from the model. first is the index of the
-// first window, which seeds the random numbers.
+// first window, which seeds the random numbers. v receives the gradients of the log-likelihoods; step is called after
+// every layer with the number of passes through it: 1 on the way forward, 2 on the way back.
 func (o *Options) gradient(
-	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first int,
+	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first int, v forward.Visitor, step func(passes int),
 ) (*gradients, error) {
 	length := len(windows[0])
 	embedding, err := m.Embedding()
@@ -131,6 +151,7 @@ func (o *Options) gradient(
 		if err := l.Forward(ctx, h, of); err != nil {
 			return nil, err
 		}
+		step(1)
 	}
 	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)
@@ -151,7 +172,7 @@ func (o *Options) gradient(
 		})
 		m.CrossEntropyGradient(logits, labels)
 		return nil
-	}, forward.Visitor{})
+	}, v)
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +184,10 @@ func (o *Options) gradient(
 		if err != nil {
 			return nil, err
 		}
-		if err := l.Backward(ctx, g.embedding, inputs[i], of, forward.Visitor{}); err != nil {
+		if err := l.Backward(ctx, g.embedding, inputs[i], of, v); err != nil {
 			return nil, err
 		}
+		step(2)
 	}
 	return g, embedding.Backward(ctx, g.embedding, windows, forward.Visitor{})
 }

@@ -47,8 +47,6 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
-	// layer, if not nil, is called with every layer before the walk enters it.
-	layer func(ctx context.Context, l *forward.Layer) error
 
 	streams []*stream // the quantized one first
 }
@@ -172,11 +170,6 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 			return err
 		}
 		branches[k] = s.layer.Branches()
-	}
-	if w.layer != nil {
-		if err := w.layer(ctx, w.streams[0].layer); err != nil {
-			return err
-		}
 	}
 	for at, end := 0, 0; at < len(branches[0]); at = end {
 		for end = at + 1; end < len(branches[0]) && branches[0][end].Parallel(); {

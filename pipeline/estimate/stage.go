@@ -36,7 +36,7 @@ func weights(d *arch.Decoder) (n float64) {
 	return n
 }
 
-func table(d *arch.Decoder) float64 { return float64(d.Vocab) * float64(d.Hidden) }
+func lookup(d *arch.Decoder) float64 { return float64(d.Vocab) * float64(d.Hidden) }
 
 // OwnText is the work of drawing windows of length tokens from a model, batch of them at a time. Every token of a batch reads all
 // weights, and the keys and values of the tokens before it.
@@ -64,7 +64,7 @@ func OwnText(d *arch.Decoder, windows, length, batch int) (w effort.Work) {
 		}
 	}
 	head := t.Logits(d, LogitFunctions)
-	head[effort.Memory] = 4 * table(d) * batches * float64(length)
+	head[effort.Memory] = 4 * lookup(d) * batches * float64(length)
 	return w.Plus(head)
 }
 
@@ -150,7 +150,10 @@ func (c *Calibration) Codes(d *arch.Decoder) effort.Work {
 }
 
 // Encoding is the work of choosing the codes of all matrices.
-func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
+func (c *Calibration) Encoding(d *arch.Decoder) effort.Work { return c.encoding(d, true) }
+
+// encoding is the work of choosing the codes of all matrices; table says whether statistics of the embedding table are gathered.
+func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
 	watches := c.Chain.Quantizer.Needs() != quant.Nothing
 	cross := watches && c.Sequential && crosses(c.Chain.Quantizer)
 	embedding := &arch.Linear{Weight: d.Embedding}
@@ -166,7 +169,9 @@ func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 		w[effort.Disk] += 2 * 4 * weights(d)
 	}
 	if watches {
-		w = w.Plus(c.tableStatistics(d))
+		if table {
+			w = w.Plus(c.tableStatistics(d))
+		}
 		streams := 1
 		if cross {
 			streams = 2
@@ -175,7 +180,7 @@ func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 	}
 	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false))
 	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross)) })
-	w[effort.Disk] += weights(d) + table(d)
+	w[effort.Disk] += weights(d) + lookup(d)
 	return w
 }
 
@@ -186,7 +191,7 @@ func (c *Calibration) Tuning(d *arch.Decoder) effort.Work {
 	}
 	t := effort.Text{Windows: max(1, c.Chain.Tuner.Tokens/c.Length), Length: c.Length}
 	w := t.Layers(d, 0).Times(2).Plus(t.Backward(d, true), t.Logits(d, LogitFunctions).Times(2), t.Logits(d, 0).Times(2),
-		Rescale(1).Times(weights(d)+table(d)))
+		Rescale(1).Times(weights(d)+lookup(d)))
 	return w.Times(float64(c.Chain.Tuner.Steps))
 }
 
@@ -197,49 +202,6 @@ func (c *Calibration) Divergence(d *arch.Decoder) effort.Work {
 	w[effort.Disk] += 2 * bytesStored * weights(d)
 	return w
 }
-
-// Sensitivities is the work of measuring every matrix at one spec and, by a sample of its rows, at options more, the table at
-// lookups specs, and a trial of the whole model.
-func (c *Calibration) Sensitivities(d *arch.Decoder, options, lookups int) (w effort.Work) {
-	t := effort.Text{Windows: c.Probe, Length: c.Length}
-	compare := t.Logits(d, LogitFunctions).Times(2)
-	q := c.Chain.Quantizer
-	quick := q
-	if x, ok := q.(interface{ Quick() quant.Quantizer }); ok {
-		quick = x.Quick()
-	}
-	one := t.Layers(d, 0).Plus(compare, Encode(q, d.Vocab, d.Hidden, false))
-	w = c.tableStatistics(d).Plus(c.walk(d, 1, false), one.Times(float64(lookups)), Prepare(q, d.Hidden, false).Times(float64(lookups)))
-	later := make([]effort.Work, len(d.Layers)+1) // of the probe, from a layer on
-	for i := len(d.Layers) - 1; i >= 0; i-- {
-		later[i] = later[i+1].Plus(t.Layer(d.Layers[i]))
-	}
-	measure := func(s effort.Site, from int) {
-		w = w.Plus(Prepare(q, s.Cols(), false))
-		for _, l := range s.Linears {
-			rows, cols := l.Weight.Rows, l.Weight.Cols
-			sample := max(1, rows/sampled(rows))
-			option := Prepare(quick, cols, false).Plus(Encode(quick, sample, cols, false), OutputError(sample, cols).Times(.5))
-			w = w.Plus(option.Times(float64(options+1)), Encode(q, rows, cols, false), later[from], compare)
-		}
-	}
-	for i, l := range d.Layers {
-		for _, b := range l {
-			for _, s := range effort.Sites(b.Block) {
-				measure(s, i)
-			}
-		}
-	}
-	if !d.Tied {
-		measure(effort.Site{Linears: []*arch.Linear{&d.Head}, Share: 1}, len(d.Layers))
-	}
-	trial := *c
-	trial.Chain = &quant.Chain{Quantizer: q}
-	return w.Plus(trial.Encoding(d), trial.Divergence(d))
-}
-
-// sampled is the distance of the rows that stand for a matrix of rows rows.
-func sampled(rows int) int { return max(1, min(4, rows/64)) }
 
 // Weights is the work of writing size bytes of weights from a checkpoint of stored bytes; q, if not nil, chooses the codes of
 // the matrices of d now.
@@ -271,7 +233,7 @@ const (
 // through the source and through two sessions, decode tokens more one by one, and a comparison of all weights.
 func Verification(d *arch.Decoder, windows, length, decode int, stored, size int64) effort.Work {
 	t := effort.Text{Windows: windows, Length: length}
-	all := weights(d) + table(d)
+	all := weights(d) + lookup(d)
 	w := t.Layers(d, 0).Plus(t.Logits(d, comparedOps)).Times(1 + verifySessions)
 	w[effort.Memory] += verifySessions * float64(decode) * 4 * all
 	w[effort.Element] += comparedOps * all

@@ -85,14 +85,23 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
+		enough := (measuringTokens + len(windows[0]) - 1) / len(windows[0])
 		o := calibrate.Options{
-			Decoder: base.Source.Decoder, Source: base.Source.Weights, Windows: windows[:min(len(windows), measuringWindows)], Skip: c.SkipTokens,
-			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir,
-			Progress: func(done, total int64) { r.Limits.Report("allocate", "matrices", done, total) },
+			Decoder: base.Source.Decoder, Source: base.Source.Weights, Windows: windows[:min(len(windows), enough)], Skip: c.SkipTokens,
+			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
+			Progress: func(done, total int64) { r.Limits.Report("allocate", "million operations", done, total) },
+		}
+		fine, floats := map[string]bool{}, map[string]bool{}
+		for i := range base.Plan.Text().Items {
+			it := &base.Plan.Text().Items[i]
+			fine[it.Slot.Weight.Tensor], floats[it.Slot.Weight.Tensor] = it.Slot.Fine, !it.Matrix()
 		}
 		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
-			Chain: chain, Scale: scale, Probe: probe, Sequential: c.Sequential,
+			Chain: chain, Floats: floats, Scale: scale, Probe: probe, Sequential: c.Sequential,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
+				if fine[w.Tensor] || floats[w.Tensor] {
+					return nil // it keeps 16 bits, or 32
+				}
 				return storable(w.Rows, w.Cols, lookup, scale, r.profiles, r.target.Minimum)
 			},
 		})
@@ -111,7 +120,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 			return "", err
 		}
 		return digest.Of(b), os.WriteFile(filepath.Join(p.Dir, sensitivitiesFile), b, 0o666)
-	})
+	}, calibrate.ResumableMeasure...)
 	if err != nil {
 		return nil, "", err
 	}
@@ -123,8 +132,8 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 	return s, art.Digest, err
 }
 
-// measuringWindows are enough to distinguish the ways to store a matrix.
-const measuringWindows = 48
+// measuringTokens are enough to distinguish the ways to store a matrix.
+const measuringTokens = 12288
 
 // storable lists the specs of a matrix that the target's backends compute correctly.
 func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backends.Profile, minimum string) []quant.Spec {
@@ -155,16 +164,22 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 
 // priced adds the size in bytes of every option to the measurements.
 func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item, error) {
+	slots := map[string]*plan.Item{}
+	for i := range base.Plan.Text().Items {
+		it := &base.Plan.Text().Items[i]
+		if name := it.Slot.Weight.Tensor; slots[name] == nil {
+			slots[name] = it
+		}
+	}
 	var items []quant.Item
 	for _, s := range list {
-		slots := base.Plan.Text().Items
-		at := slices.IndexFunc(slots, func(it plan.Item) bool { return it.Slot.Weight.Tensor == s.Tensor })
-		if at < 0 {
+		slot := slots[s.Tensor]
+		if slot == nil {
 			return nil, fmt.Errorf("internal error: %s has no slot", s.Tensor)
 		}
 		item := quant.Item{Members: []string{s.Tensor}}
 		for _, o := range s.Options {
-			bytes, ram, err := slots[at].Cost(o.Spec)
+			bytes, ram, err := slot.Cost(o.Spec)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.Tensor, err)
 			}

@@ -51,10 +51,14 @@ type remainder struct {
 	allocated, ram, matrices, weights int64
 }
 
-// unfixed returns the measured matrices that no override fixes: matrices of the text model.
+// unfixed returns the measured matrices that no override fixes: matrices of the text model. Fine ones keep their 16 bits.
 func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainder, error) {
 	var list []quant.Item
 	var r remainder
+	of := map[string]quant.Item{}
+	for _, m := range measured {
+		of[m.Members[0]] = m
+	}
 	for _, part := range p.Plan.Parts {
 		for i := range part.Items {
 			it := &part.Items[i]
@@ -62,21 +66,20 @@ func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainde
 				continue
 			}
 			r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
-			if it.Choice.Override >= 0 || part != p.Plan.Text() {
+			if it.Choice.Override >= 0 || part != p.Plan.Text() || it.Slot.Fine {
 				r.matrices += it.Size() - it.Bias
 				continue
 			}
-			name := it.Slot.Weight.Tensor
-			at := slices.IndexFunc(measured, func(m quant.Item) bool { return m.Members[0] == name })
-			if at < 0 {
-				return nil, r, fmt.Errorf("internal error: %s was not measured", name)
+			m, ok := of[it.Slot.Weight.Tensor]
+			if !ok {
+				return nil, r, fmt.Errorf("internal error: %s was not measured", it.Slot.Weight.Tensor)
 			}
 			bytes, ram, err := it.Cost(it.Choice.Spec)
 			if err != nil {
 				return nil, r, err
 			}
 			r.allocated, r.ram = r.allocated+bytes, r.ram+ram
-			list = append(list, measured[at])
+			list = append(list, m)
 		}
 	}
 	return list, r, nil

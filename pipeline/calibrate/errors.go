@@ -1,0 +1,118 @@
+package calibrate
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/pipeline/estimate"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// encoders are those of several specs for one input. They take over from each other what they have in common.
+type encoders struct {
+	quantizer quant.Quantizer
+	threads   int
+	tally     *effort.Tally // or nil
+	stats     *quant.Stats
+	of        map[quant.Spec]quant.Encoder
+	like      quant.Encoder
+}
+
+// similar is implemented by quantizers whose encoders for the same statistics have something in common.
+type similar interface {
+	PrepareLike(like quant.Encoder, s quant.Spec, cols int, in *quant.Stats, threads int) (quant.Encoder, error)
+}
+
+// coder returns a coder of one thread for a spec.
+func (e *encoders) coder(s quant.Spec, cols int) (*coder, error) {
+	c := &coder{quantizer: e.quantizer, threads: 1, tally: e.tally}
+	if s.Bits == 16 {
+		return c, nil
+	}
+	x := e.of[s]
+	if x == nil {
+		var err error
+		if q, ok := e.quantizer.(similar); ok {
+			x, err = q.PrepareLike(e.like, s, cols, e.stats, e.threads)
+		} else {
+			x, err = e.quantizer.Prepare(s, cols, e.stats, e.threads)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", s, err)
+		}
+		if e.like == nil {
+			e.tally.AddWork(estimate.Prepare(e.quantizer, cols, false))
+		}
+		e.of[s], e.like = x, x
+	}
+	c.spec, c.cols, c.stats, c.last = s, cols, e.stats, x
+	return c, nil
+}
+
+// errors encodes w in several ways and returns what sum makes of the errors dW H dWᵀ of the rows. A sample is small, so specs are
+// processed in parallel, each by one thread.
+func (e *encoders) errors(w quant.Matrix, specs []quant.Spec, sum func(rows []float64) float64) ([]float64, error) {
+	coders := make([]*coder, len(specs))
+	for i, s := range specs {
+		var err error
+		if coders[i], err = e.coder(s, w.Cols); err != nil {
+			return nil, err
+		}
+	}
+	list, failed := make([]float64, len(specs)), make([]error, len(specs))
+	kernel.Parallel(e.threads, len(specs), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			_, hat, err := coders[i].encode(w, specs[i], e.stats)
+			if failed[i] = err; err == nil {
+				e.tally.AddWork(estimate.OutputError(w.Rows, w.Cols).Times(.5))
+				list[i] = sum(forms(w.Data, hat, w.Rows, w.Cols, e.stats.Hessian, 1))
+			}
+		}
+	})
+	for i, err := range failed {
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", specs[i], err)
+		}
+	}
+	return list, nil
+}
+
+// Rows of a sample: a sixteenth of a matrix within bounds. The rows are the same for all options, so that ratios of errors vary
+// much less than errors. Experts are many, and their divergences are summed over classes.
+const (
+	leastSample, mostSample = 32, 64
+	expertSample            = 8
+)
+
+// sample is the number of rows whose options are compared.
+func (x *op) sample() int {
+	n := max(leastSample, min(x.rows/16, mostSample))
+	if x.expert() {
+		n = expertSample
+	}
+	return min(n, x.rows)
+}
+
+// sampled are these rows: one in each of as many runs of rows, at a place that is drawn, because rows at equal distances would
+// have the same place in their attention heads.
+func (x *op) sampled() []int {
+	n := x.sample()
+	random := rand.New(rand.NewPCG(uint64(x.rows), uint64(n)))
+	list := make([]int, n)
+	for i := range list {
+		from, to := i*x.rows/n, (i+1)*x.rows/n
+		list[i] = from + int(random.IntN(to-from))
+	}
+	return list
+}
+
+// rowsOf returns rows of a matrix.
+func rowsOf(w quant.Matrix, rows []int) quant.Matrix {
+	m := quant.Matrix{Rows: len(rows), Cols: w.Cols}
+	for _, r := range rows {
+		m.Data = append(m.Data, w.Data[r*w.Cols:(r+1)*w.Cols]...)
+	}
+	return m
+}
