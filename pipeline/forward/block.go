@@ -101,37 +101,48 @@ func (s *space) clone(x []float32) []float32 {
 	return y
 }
 
-// linear is dst = x · Wᵀ + b for n rows.
-func (s *space) linear(ctx context.Context, dst, x []float32, n int, l *arch.Linear) error {
-	if s.observe != nil {
-		if err := s.observe(l, x); err != nil {
+// linear computes linear layers that read the same n rows of x. Those whose weights are in memory are computed together.
+func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) error {
+	list := make([]factor, 0, len(to))
+	for _, o := range to {
+		if s.observe != nil {
+			if err := s.observe(o.of, x); err != nil {
+				return err
+			}
+		}
+		s.tally.Linear(n, o.of.Weight.Rows, o.of.Weight.Cols)
+		if h := s.held.linear(o.of); h != nil {
+			list = append(list, h.factor(o.dst))
+			continue
+		}
+		f, err := s.factor(ctx, o)
+		if err == nil && f.packed == nil {
+			err = s.stream(ctx, x, n, o.of, f)
+		} else {
+			list = append(list, f)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	s.tally.Linear(n, l.Weight.Rows, l.Weight.Cols)
-	if h := s.held.linear(l); h != nil {
-		h.apply(dst, x)
-		return context.Cause(ctx)
-	}
-	return s.Model.linear(ctx, dst, x, n, l)
+	multiply(s.threads, x, n, list...)
+	return context.Cause(ctx)
 }
 
 // project is linear for all tokens, into memory of the space.
 func (s *space) project(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
 	y := s.take(l.Weight.Rows)
-	return y, s.linear(ctx, y, x, s.tokens(), l)
+	return y, s.linear(ctx, x, s.tokens(), output{l, y})
 }
 
 // projections computes several layers.
-func (s *space) projections(ctx context.Context, x []float32, layers ...*arch.Linear) (all [][]float32, err error) {
-	for _, l := range layers {
-		y, err := s.project(ctx, x, l)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, y)
+func (s *space) projections(ctx context.Context, x []float32, layers ...*arch.Linear) ([][]float32, error) {
+	all, to := make([][]float32, len(layers)), make([]output, len(layers))
+	for i, l := range layers {
+		all[i] = s.take(l.Weight.Rows)
+		to[i] = output{l, all[i]}
 	}
-	return all, nil
+	return all, s.linear(ctx, x, s.tokens(), to...)
 }
 
 // vectors reads several vectors; those without a tensor are nil.

@@ -187,7 +187,7 @@ func (e experts) apply(ctx context.Context, s *space, by *arch.MLP, y, x []float
 	if err != nil {
 		return err
 	}
-	return s.linear(ctx, y[:n*hidden], inner, n, &p.Down)
+	return s.linear(ctx, inner, n, output{&p.Down, y[:n*hidden]})
 }
 
 // share adds the shared expert.

@@ -55,7 +55,7 @@ func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	defer effort.TallyOf(ctx).Linear(len(x)/d.Hidden, d.Vocab, d.Hidden)
 	if h.Linear != nil {
 		h.Linear.apply(dst, x)
-	} else if err := m.linear(ctx, dst, x, rows("Head.Logits", x, d.Hidden, dst, d.Vocab), &d.Head); err != nil {
+	} else if err := m.linear(ctx, x, rows("Head.Logits", x, d.Hidden, dst, d.Vocab), output{&d.Head, dst}); err != nil {
 		return err
 	}
 	m.scaleAll(dst, d.LogitScale)

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -88,52 +89,98 @@ func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n in
 	})
 }
 
-// linear is dst = x · Wᵀ + b for n tokens: x [n, Cols], dst [n, Rows].
-func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Linear) error {
-	if n == 0 {
-		return nil
+// output is a linear layer and the memory [tokens, Rows] for its results.
+type output struct {
+	of  *arch.Linear
+	dst []float32
+}
+
+// linear computes a linear layer for n tokens x.
+func (m *Model) linear(ctx context.Context, x []float32, n int, to output) error {
+	f, err := m.factor(ctx, to)
+	if err == nil && f.packed == nil {
+		return m.stream(ctx, x, n, to.of, f)
 	}
-	var bias []float32
+	if err == nil {
+		multiply(m.threads, x, n, f)
+	}
+	return cmp.Or(err, context.Cause(ctx))
+}
+
+// factor returns the matrix of a linear layer; without packed if it is not kept.
+func (m *Model) factor(ctx context.Context, to output) (factor, error) {
+	f := factor{dst: to.dst, width: to.of.Weight.Rows}
 	var err error
-	if l.Bias.Tensor != "" {
-		if bias, err = m.vector(l.Bias); err != nil {
-			return err
+	if to.of.Bias.Tensor != "" {
+		if f.bias, err = m.vector(to.of.Bias); err != nil {
+			return f, err
 		}
 	}
-	w := m.matrices[l.Weight]
-	whole, err := m.kept(ctx, w)
-	if err != nil {
-		return err
-	}
-	if whole != nil {
-		multiply(m.threads, dst, x, n, whole, bias, 0, w.Rows)
-		return context.Cause(ctx)
-	}
+	f.packed, err = m.kept(ctx, m.matrices[to.of.Weight])
+	return f, err
+}
+
+// stream computes a linear layer slab by slab.
+func (m *Model) stream(ctx context.Context, x []float32, n int, l *arch.Linear, f factor) error {
 	t, err := m.open(l.Weight)
 	if err != nil {
 		return err
 	}
-	p := m.slabs.Get().(*kernel.Packed)
-	defer m.slabs.Put(p)
-	step := rowsIn(slabBytes, w.Cols)
-	for lo := 0; lo < w.Rows; lo += step {
-		if err := m.widen(ctx, p, t, lo, min(step, w.Rows-lo)); err != nil {
+	f.packed = m.slabs.Get().(*kernel.Packed)
+	defer m.slabs.Put(f.packed)
+	step := rowsIn(slabBytes, l.Weight.Cols)
+	for ; f.at < l.Weight.Rows; f.at += step {
+		if err := m.widen(ctx, f.packed, t, f.at, min(step, l.Weight.Rows-f.at)); err != nil {
 			return err
 		}
-		multiply(m.threads, dst, x, n, p, bias, lo, w.Rows)
+		multiply(m.threads, x, n, f)
 	}
 	return nil
 }
 
-// multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never split, so the
-// division into units of work does not change it.
-func multiply(threads int, dst, x []float32, n int, p *kernel.Packed, bias []float32, at, width int) {
-	cols := p.Cols()
-	tiles(threads, n, p.Rows(), func(from, to, lo, hi int) {
-		p.MulT(dst[from*width+at:], x[from*cols:], to-from, width, cols, lo, hi)
-		for j := from; j < to && bias != nil; j++ {
-			y := dst[j*width+at+lo : j*width+at+hi]
-			kernel.Add(y, y, bias[at+lo:at+hi])
+// factor is a matrix in memory, and where its products go: to the columns of dst [tokens, width] from column at on, to which the
+// bias [width] or nil is added.
+type factor struct {
+	packed    *kernel.Packed
+	bias, dst []float32
+	at, width int
+}
+
+// compute multiplies tokens from to to-1 by rows lo to hi-1 of the matrix. A sum is never split, so the division into units of
+// work does not change it.
+func (f *factor) compute(x []float32, from, to, lo, hi int) {
+	cols := f.packed.Cols()
+	f.packed.MulT(f.dst[from*f.width+f.at:], x[from*cols:], to-from, f.width, cols, lo, hi)
+	for j := from; j < to && f.bias != nil; j++ {
+		y := f.dst[j*f.width+f.at+lo : j*f.width+f.at+hi]
+		kernel.Add(y, y, f.bias[f.at+lo:f.at+hi])
+	}
+}
+
+// multiply computes the products of n tokens x with several matrices.
+func multiply(threads int, x []float32, n int, all ...factor) {
+	total := 0
+	for _, f := range all {
+		total += f.packed.Rows()
+	}
+	if n == 0 || total == 0 {
+		return
+	}
+	spans, part := division(threads, n, total)
+	starts := make([]int, len(all)) // of the parts of each matrix
+	parts := 0
+	for i, f := range all {
+		starts[i] = parts
+		parts += (f.packed.Rows() + part - 1) / part
+	}
+	kernel.Parallel(threads, spans*parts, func(u, end int) {
+		for ; u < end; u++ {
+			i := len(all) - 1
+			for starts[i] > u%parts {
+				i--
+			}
+			lo := (u%parts - starts[i]) * part
+			all[i].compute(x, n*(u/parts)/spans, n*(u/parts+1)/spans, lo, min(lo+part, all[i].packed.Rows()))
 		}
 	})
 }
@@ -272,6 +319,11 @@ func (l *Linear) Set(w []float32) {
 // apply is dst = x · Wᵀ + Bias: x [n, Cols], dst [n, Rows].
 func (l *Linear) apply(dst, x []float32) {
 	n := rows("Linear", x, l.Cols, dst, l.Rows)
+	multiply(l.threads, x, n, l.factor(dst))
+}
+
+// factor lays the weights out for products that go to dst [tokens, Rows].
+func (l *Linear) factor(dst []float32) factor {
 	if !l.ready {
 		l.packed.Resize(l.Rows, l.Cols)
 		kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
@@ -280,7 +332,7 @@ func (l *Linear) apply(dst, x []float32) {
 		})
 		l.ready = true
 	}
-	multiply(l.threads, dst, x, n, &l.packed, l.Bias, 0, l.Rows)
+	return factor{&l.packed, l.Bias, dst, 0, l.Rows}
 }
 
 // back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].

@@ -126,7 +126,7 @@ func (x *Expert) Inner(ctx context.Context, dst, in []float32) error {
 func (x *Expert) Output(ctx context.Context, dst, inner []float32) error {
 	return x.mixture.rows(ctx, dst, func(s *space, dst []float32) error {
 		n := s.tokens()
-		return s.linear(ctx, dst, inner[s.first*x.of.Intermediate:][:n*x.of.Intermediate], n, &x.of.Down)
+		return s.linear(ctx, inner[s.first*x.of.Intermediate:][:n*x.of.Intermediate], n, output{&x.of.Down, dst})
 	})
 }
 

@@ -81,15 +81,13 @@ func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []flo
 	}
 	inner, up := cut(wide, n*p.Intermediate)
 	if p.gated() {
-		if err := s.linear(ctx, inner, x, n, &p.Gate); err != nil {
-			return nil, err
-		}
-		s.scaleAll(inner, p.GateScale)
 		up = up[:n*p.Intermediate]
-		if err := s.linear(ctx, up, x, n, &p.Up); err != nil {
-			return nil, err
-		}
-	} else if err := s.linear(ctx, inner, x, n, &p.Up); err != nil {
+		err = s.linear(ctx, x, n, output{&p.Gate, inner}, output{&p.Up, up})
+		s.scaleAll(inner, p.GateScale)
+	} else {
+		err = s.linear(ctx, x, n, output{&p.Up, inner})
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.tally.Add(effort.Element, len(inner))

@@ -32,8 +32,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -133,26 +131,18 @@ func LeastWeights(threads int) int64 { return slabBytes + 3*readBytes*int64(thre
 // each calls f for every unit below n, on all threads, until one fails or ctx ends. f may use the buffer until it
 // returns.
 func (m *Model) each(ctx context.Context, n int, f func(unit int, b *buffer) error) error {
-	g, stop := errgroup.WithContext(ctx)
-	var next atomic.Int64
-	for range min(m.threads, n) {
-		g.Go(func() error {
-			b := m.buffers.Get().(*buffer)
-			defer m.buffers.Put(b)
-			for stop.Err() == nil {
-				u := int(next.Add(1)) - 1
-				if u >= n {
-					break
-				}
-				if err := f(u, b); err != nil {
-					return err
-				}
+	var failed atomic.Pointer[error]
+	kernel.Parallel(m.threads, n, func(lo, hi int) {
+		b := m.buffers.Get().(*buffer)
+		defer m.buffers.Put(b)
+		for ; lo < hi && failed.Load() == nil && ctx.Err() == nil; lo++ {
+			if err := f(lo, b); err != nil {
+				failed.CompareAndSwap(nil, &err)
 			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
+		}
+	})
+	if err := failed.Load(); err != nil {
+		return *err
 	}
 	return context.Cause(ctx)
 }
