@@ -1,8 +1,10 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -13,9 +15,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// defaultRoom is the default of both [Sampling.Memory] and [Sampling.Weights].
-const defaultRoom = 1 << 30
-
 // Sampling are the arguments of [Sample].
 type Sampling struct {
 	// Windows of Length tokens each begin with First, at least one token.
@@ -25,11 +24,14 @@ type Sampling struct {
 	// nor on their batches.
 	Seed    uint64
 	Threads int
-	// Memory bounds keys and values, and so the number of windows that advance together, which is at least one. Weights bounds the
-	// matrices that stay in memory; the others are read again for every token of a batch. Both are in bytes; values below 1 mean 1
-	// GiB.
-	Memory, Weights int64
-	// Progress is called with the number of drawn tokens and of all tokens; it may be nil.
+	// Memory bounds weights and the states of windows, and so the number of windows that advance together, which is at least one,
+	// and the matrices that stay in memory; the others are read again for every token of a batch. It is in bytes; values below 1
+	// mean 2 GiB.
+	Memory int64
+	// Dir is the directory of the journal of drawn tokens, see [SamplesFile]; there is none if Dir is empty. A call with the same
+	// checkpoint and arguments continues there; Threads, Memory and Windows may differ. Lines of other names are ignored.
+	Dir, Name string
+	// Progress is called with the number of tokens that the model has processed and of all tokens; it may be nil.
 	Progress func(done, total int64)
 }
 
@@ -46,17 +48,14 @@ func (s *Sampling) check(d *arch.Decoder) error {
 		}
 	}
 	if s.Memory < 1 {
-		s.Memory = defaultRoom
-	}
-	if s.Weights < 1 {
-		s.Weights = defaultRoom
+		s.Memory = 2 << 30
 	}
 	return nil
 }
 
 // Sample generates text with a model at temperature 1, each window an independent context. The text follows the distribution
 // that quantization has to preserve, so it suits calibration, and it needs no data. It depends only on the weights, First and
-// Seed.
+// Seed. Drawn tokens survive a crash: the next call computes the states of unfinished windows in one pass and continues.
 func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling) ([][]int32, error) {
 	if err := s.check(d); err != nil {
 		return nil, err
@@ -65,23 +64,15 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 	if err != nil {
 		return nil, err
 	}
-	m.Keep(s.Weights)
 	w := &sampler{Sampling: s, model: m, windows: make([][]int32, s.Windows), random: make([]*rand.PCG, s.Windows)}
-	if w.head, err = m.Head(); err != nil {
-		return nil, err
-	}
 	for i := range w.windows {
 		w.windows[i] = append(make([]int32, 0, s.Length), s.First...)
-		w.random[i] = rand.NewPCG(s.Seed, uint64(i))
 	}
-	batch := int(max(1, min(s.Memory/max(1, forward.CacheBytes(d, s.Length)), int64(s.Windows))))
-	if w.cache, err = m.NewCache(batch, s.Length); err != nil {
+	if w.journal, err = openSamples(&s, w.windows); err != nil {
 		return nil, err
 	}
-	for lo := 0; lo < s.Windows; lo += batch {
-		if err := w.write(ctx, lo, min(lo+batch, s.Windows)); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(w.run(ctx), w.journal.close()); err != nil {
+		return nil, err
 	}
 	return w.windows, nil
 }
@@ -89,52 +80,137 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 // sampler generates the windows of a call.
 type sampler struct {
 	Sampling
-	model   *forward.Model
-	head    *forward.Head
-	cache   *forward.Cache
-	windows [][]int32
-	random  []*rand.PCG
+	model    *forward.Model
+	head     *forward.Head
+	cache    *forward.Cache
+	journal  *samples
+	windows  [][]int32
+	random   []*rand.PCG
+	finished int64 // tokens of finished batches
+	reported int64
 }
 
-// write draws the tokens of windows lo to hi-1, one position of all windows at a time.
-func (w *sampler) write(ctx context.Context, lo, hi int) error {
-	windows, vocab := w.windows[lo:hi], w.model.Decoder().Vocab
-	w.cache.Reset(len(windows))
-	tokens, logits, failed := make([]int32, len(windows)), make([]float32, len(windows)*vocab), make([]error, len(windows))
-	for pos := range w.Length - 1 {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+func (w *sampler) run(ctx context.Context) error {
+	for i, window := range w.windows {
+		w.random[i] = rand.NewPCG(w.Seed, uint64(i))
+		for range len(window) - len(w.First) {
+			w.random[i].Uint64()
 		}
-		for i, window := range windows {
-			tokens[i] = window[pos]
+		if len(window) == w.Length {
+			w.finished += int64(w.Length)
 		}
-		h, err := w.cache.Advance(ctx, tokens)
-		if err != nil {
-			return err
+	}
+	w.reported = -1
+	w.report(0)
+	var err error
+	if w.head, err = w.model.Head(); err != nil {
+		return err
+	}
+	batch, weights := w.share()
+	w.model.Keep(weights)
+	if w.cache, err = w.model.NewCache(batch, w.Length); err != nil {
+		return err
+	}
+	for lo := 0; lo < w.Windows; {
+		hi := lo + 1
+		for hi < min(lo+batch, w.Windows) && len(w.windows[hi]) == len(w.windows[lo]) {
+			hi++
 		}
-		if pos+1 < len(w.First) {
+		if len(w.windows[lo]) < w.Length {
+			if err := w.write(ctx, lo, hi); err != nil {
+				return err
+			}
+			w.finished += int64(hi-lo) * int64(w.Length)
+		}
+		lo = hi
+	}
+	return nil
+}
+
+// rereading is how many times as long it takes to read a matrix again, to widen it and to lay it out, as to read it from memory
+// for a product.
+const rereading = 8
+
+// share divides the memory: it returns the number of windows that advance together, and the bytes of matrices that stay in
+// memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger batch reads
+// them less often, a smaller one leaves more memory for them; the time that reading takes decides.
+func (w *sampler) share() (batch int, weights int64) {
+	d, all, slab := w.model.Decoder(), w.model.Weights().All, w.model.Weights().Slab
+	window := forward.CacheBytes(d, w.Length) + w.model.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
+	room := w.Memory - w.model.Overhead(w.Length) - w.model.TokenBytes()*int64(w.Length)
+	least := math.Inf(1)
+	for batches := 1; batches <= max(1, w.Windows); batches++ {
+		n := (w.Windows + batches - 1) / batches
+		kept := min(all, max(0, room-int64(n)*window))
+		if kept < all {
+			kept = max(0, kept-slab)
+		}
+		if int64(n)*window > room && n > 1 {
 			continue
 		}
+		if cost := float64(batches) * (float64(all) + rereading*float64(all-kept)); cost < least {
+			least, batch, weights = cost, n, kept
+		}
+	}
+	return max(1, batch), weights
+}
+
+// write draws the remaining tokens of windows lo to hi-1, which have the same length, one position of all windows at a time.
+func (w *sampler) write(ctx context.Context, lo, hi int) error {
+	windows, vocab := w.windows[lo:hi], w.model.Decoder().Vocab
+	n, tokens, logits := float64(len(windows)), make([]int32, len(windows)), make([]float32, len(windows)*vocab)
+	layers := float64(len(w.model.Decoder().Layers))
+	first := float64(len(windows[0]))
+	w.cache.Progress = func(part float64) { w.report(n * first * part) }
+	h, err := w.cache.Fill(ctx, windows, int64(w.Length))
+	for err == nil {
 		w.head.Input(h, h)
 		if err := w.head.Logits(ctx, logits, h); err != nil {
 			return err
 		}
-		kernel.Parallel(w.Threads, len(windows), func(from, to int) {
-			for i := from; i < to; i++ {
-				var token int32
-				token, failed[i] = next(logits[i*vocab:(i+1)*vocab], w.random[lo+i])
-				windows[i] = append(windows[i], token)
-			}
-		})
-		effort.TallyOf(ctx).Add(effort.Element, estimate.LogitFunctions*len(windows)*vocab)
-		for i, err := range failed {
-			if err != nil {
-				return fmt.Errorf("window %d, token %d: %w", lo+i, pos+1, err)
-			}
+		effort.TallyOf(ctx).Add(effort.Element, estimate.LogitFunctions*len(logits))
+		if err := w.draw(logits, lo, windows); err != nil {
+			return err
 		}
-		if w.Progress != nil {
-			w.Progress(int64(lo*w.Length+len(windows)*(pos+2)), int64(w.Windows*w.Length))
+		if err := w.journal.add(lo, windows); err != nil {
+			return err
+		}
+		length := len(windows[0])
+		w.report(n * float64(length))
+		if length == w.Length {
+			return nil
+		}
+		for i, window := range windows {
+			tokens[i] = window[length-1]
+		}
+		w.cache.Progress = func(part float64) { w.report(n * (float64(length) + part*layers/(layers+1))) } // logits follow
+		h, err = w.cache.Advance(ctx, tokens)
+	}
+	return err
+}
+
+// draw appends a token to every window, the first of which has number first.
+func (w *sampler) draw(logits []float32, first int, windows [][]int32) error {
+	vocab, failed := w.model.Decoder().Vocab, make([]error, len(windows))
+	kernel.Parallel(w.Threads, len(windows), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			var token int32
+			token, failed[i] = next(logits[i*vocab:(i+1)*vocab], w.random[first+i])
+			windows[i] = append(windows[i], token)
+		}
+	})
+	for i, err := range failed {
+		if err != nil {
+			return fmt.Errorf("window %d, token %d: %w", first+i, len(windows[i])-1, err)
 		}
 	}
 	return nil
+}
+
+// report calls Progress if there are more tokens than at the last call; tokens are those of the present batch.
+func (w *sampler) report(tokens float64) {
+	if done := w.finished + int64(tokens); w.Progress != nil && done > w.reported {
+		w.reported = done
+		w.Progress(done, int64(w.Windows)*int64(w.Length))
+	}
 }

@@ -14,6 +14,9 @@ import (
 // Cache holds the states of windows that grow together: keys and values of attention, the last inputs of convolutions, and the
 // sums of recurrences. It belongs to one goroutine.
 type Cache struct {
+	// Progress, if not nil, is called with the part of the present call that is done, from 0 to 1.
+	Progress func(part float64)
+
 	model     *Model
 	embedding *Embedding
 	windows   int
@@ -116,20 +119,22 @@ func pastOf(branches []arch.Branch, length int) (n int64) {
 func (c *Cache) Reset(windows int) { c.windows, c.at = windows, 0 }
 
 // Fill empties the cache and appends to every window the same number of tokens, at least one. It returns the states of the last
-// ones after the last layer, [windows, Hidden].
-func (c *Cache) Fill(ctx context.Context, windows [][]int32) ([]float32, error) {
+// ones after the last layer, [windows, Hidden]. most bounds the tokens that are computed at a time, see [Windows].
+func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]float32, error) {
 	n, width := len(windows[0]), c.model.decoder.Hidden
 	c.Reset(len(windows))
 	last := make([]float32, len(windows)*width)
-	groups, _, _ := Equal(len(windows), n).groups()
-	for _, g := range groups {
+	of := Equal(len(windows), n)
+	of.Most = most
+	groups, _, _ := of.groups()
+	for i, g := range groups {
 		first := g.first / n
-		h, err := c.append(ctx, g, windows[first:first+len(g.starts)], first)
+		h, err := c.append(ctx, g, windows[first:first+len(g.starts)], first, i, len(groups))
 		if err != nil {
 			return nil, err
 		}
-		for i, start := range g.starts {
-			copy(last[(first+i)*width:(first+i+1)*width], h[(start+n-1)*width:])
+		for j, start := range g.starts {
+			copy(last[(first+j)*width:(first+j+1)*width], h[(start+n-1)*width:])
 		}
 	}
 	c.at = n
@@ -148,13 +153,14 @@ func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) 
 		g.positions, g.totals = append(g.positions, c.at), append(g.totals, c.length)
 		windows[i] = tokens[i : i+1]
 	}
-	h, err := c.append(ctx, g, windows, 0)
+	h, err := c.append(ctx, g, windows, 0, 0, 1)
 	c.at++
 	return h, err
 }
 
-// append returns the states after the last layer of the tokens of a group, which belong to windows from window on.
-func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window int) ([]float32, error) {
+// append returns the states after the last layer of the tokens of a group, which belong to windows from window on; it is the
+// index-th of count groups.
+func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window, index, count int) ([]float32, error) {
 	m := c.model
 	for i := range g.totals {
 		g.totals[i] = c.length
@@ -166,10 +172,13 @@ func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window i
 	arena := m.arenas.Get().(*[]float32)
 	defer m.arenas.Put(arena)
 	*arena = grow(arena, len(g.positions)*m.cost.token)
-	for _, l := range m.layers {
+	for i, l := range m.layers {
 		s := &space{Model: m, group: g, cache: c, window: window, free: *arena, tally: effort.TallyOf(ctx)}
 		if err := s.forward(ctx, l, h); err != nil {
 			return nil, err
+		}
+		if c.Progress != nil {
+			c.Progress((float64(index) + float64(i+1)/float64(len(m.layers))) / float64(count))
 		}
 	}
 	return h, nil

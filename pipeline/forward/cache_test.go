@@ -26,7 +26,7 @@ func grown(t testing.TB, m *Model, windows [][]int32, filled int) []float32 {
 			for _, w := range windows {
 				parts = append(parts, w[:filled])
 			}
-			h, err = c.Fill(t.Context(), parts)
+			h, err = c.Fill(t.Context(), parts, 50)
 		} else {
 			var tokens []int32
 			for _, w := range windows {
@@ -92,14 +92,14 @@ func TestCacheEvery(t *testing.T) {
 	windows := randomTokens(d.Vocab, 5, 500) // 2500 tokens, more than a group
 	c, err := m.NewCache(5, len(windows[0]))
 	check(t, err)
-	_, err = c.Fill(t.Context(), windows)
+	_, err = c.Fill(t.Context(), windows, 0)
 	check(t, err)
-	got, err := c.Fill(t.Context(), windows[2:])
+	got, err := c.Fill(t.Context(), windows[2:], 0)
 	check(t, err)
 	alone, err := m.NewCache(1, len(windows[0]))
 	check(t, err)
 	for i, w := range windows[2:] {
-		want, err := alone.Fill(t.Context(), [][]int32{w})
+		want, err := alone.Fill(t.Context(), [][]int32{w}, 0)
 		check(t, err)
 		if !slices.Equal(got[i*d.Hidden:(i+1)*d.Hidden], want) {
 			t.Errorf("window %d differs", i)

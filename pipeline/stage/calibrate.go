@@ -112,7 +112,7 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 		if err != nil {
 			return "", err
 		}
-		all, err := c.gather(ctx, r, src)
+		all, err := c.gather(ctx, r, src, p)
 		if err != nil {
 			return "", err
 		}
@@ -120,8 +120,11 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 		if err := all.Save(&b); err != nil {
 			return "", err
 		}
-		return digest.Of(b.Bytes()), os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666)
-	})
+		if err := os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666); err != nil {
+			return "", err
+		}
+		return digest.Of(b.Bytes()), os.RemoveAll(filepath.Join(p.Dir, calibrate.SamplesFile))
+	}, calibrate.SamplesFile)
 	if err != nil {
 		return err
 	}
@@ -135,8 +138,8 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// gather returns the windows of all sources of text.
-func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*corpus.Corpus, error) {
+// gather returns the windows of all sources of text. Tokens that the model draws are kept in the directory of p meanwhile.
+func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source, p *pipeline.Partial) (*corpus.Corpus, error) {
 	most := src.Decoder.MaxPositions
 	if context := r.Recipe.Target.Context; context > 0 {
 		most = min(most, context)
@@ -183,7 +186,8 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*co
 			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot generate its own; name files only")
 		}
 		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
-			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: r.Limits.Threads, Memory: r.Limits.Memory / 4, Weights: r.Limits.Memory / 2,
+			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: r.Limits.Threads, Memory: r.Limits.Memory / 4 * 3,
+			Dir: p.Dir, Name: p.Name,
 			Progress: func(done, total int64) { r.Limits.Report("calibrate", "samples", done, total) },
 		})
 		if err != nil {

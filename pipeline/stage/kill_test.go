@@ -39,6 +39,8 @@ func TestKilledCalibration(t *testing.T) {
 		when  func(time.Time) bool
 	}{
 		{"text begun", []string{"*-*"}, exists(w.cache(), "calibration-*.partial")},
+		{"9 tokens drawn", []string{"*-*"}, lines(9, w.cache(), "calibration-*.partial", "samples.jsonl")},
+		{"60 tokens drawn", []string{"*-*"}, lines(60, w.cache(), "calibration-*.partial", "samples.jsonl")},
 		{"measuring begun", []string{"sensitivities-*", "allocation-*", "codes-*", "weights-*", "package-*"}, exists(w.cache(), "sensitivities-*.partial", "*")},
 		{"12 steps", []string{"sensitivities-*", "allocation-*", "codes-*", "weights-*", "package-*"},
 			lines(12, w.cache(), "sensitivities-*.partial", "measured.jsonl")},
@@ -66,8 +68,10 @@ func TestKilledCalibration(t *testing.T) {
 			if diff := cmp.Diff(want, listing(t, w.out())); diff != "" {
 				t.Errorf("package (-want +got):\n%s", diff)
 			}
-			if left, _ := filepath.Glob(filepath.Join(w.cache(), "*.partial")); len(left) != 0 {
-				t.Errorf("left over: %v", left)
+			for _, pattern := range []string{"*.partial", "calibration-*/samples.jsonl"} {
+				if left, _ := filepath.Glob(filepath.Join(w.cache(), pattern)); len(left) != 0 {
+					t.Errorf("left over: %v", left)
+				}
 			}
 		})
 	}
