@@ -57,7 +57,7 @@ func (e *feedback) residual(b *batch, r, at, lo, hi int) {
 // gradient sets product to (ŵ - t)(H + ridge·I) for columns lo to hi-1.
 func (e *feedback) gradient(b *batch, lo, hi int) {
 	n, width := e.cols, hi-lo
-	kernel.MatMulT(b.product, b.work, e.hessian[lo*n:], b.rows, width, n, width, n, n)
+	kernel.MatMul(b.product, b.work, e.hessian[lo:], b.rows, width, n, width, n, n) // symmetric: its columns are its rows
 	for r := range b.rows {
 		addScaled(b.product[r*width:(r+1)*width], b.work[r*n+lo:], e.ridge)
 	}
@@ -73,7 +73,7 @@ func (e *feedback) refit(b *batch, at int) bool {
 		hi := min(lo+descentPanel, end)
 		width := hi - lo
 		e.gradient(b, lo, hi)
-		kernel.MatMulT(b.second, b.code[from:], e.hessian[lo*n+from:], b.rows, width, g, width, n, n)
+		kernel.MatMul(b.second, b.code[from:], e.hessian[from*n+lo:], b.rows, width, g, width, n, n)
 		for r := range b.rows {
 			code, grad, kq := b.code[r*n+lo:r*n+hi], b.product[r*width:][:width], b.second[r*width:][:width]
 			addScaled(kq, code, e.ridge)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -164,16 +163,7 @@ func checkInputs(s *Stats, cols, threads int) error {
 		return fmt.Errorf("internal error: gptq has no statistics of the inputs")
 	case s.Cols != cols || len(s.Hessian) != cols*cols || s.Cross != nil && len(s.Cross) != cols*cols:
 		return fmt.Errorf("internal error: statistics of %d columns for a matrix of %d", s.Cols, cols)
-	}
-	var broken atomic.Bool
-	kernel.Parallel(threads, cols, func(lo, hi int) {
-		for _, x := range [][]float32{s.Hessian, s.Cross} {
-			if x != nil && kernel.NonFinite(x[lo*cols:hi*cols]) >= 0 {
-				broken.Store(true)
-			}
-		}
-	})
-	if broken.Load() {
+	case !kernel.Finite(threads, s.Hessian) || !kernel.Finite(threads, s.Cross):
 		return fmt.Errorf("internal error: statistics are not finite")
 	}
 	return nil

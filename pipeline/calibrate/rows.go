@@ -58,6 +58,14 @@ func (m *rows) get(buf []float32, lo, n int) ([]float32, error) {
 	return buf, nil
 }
 
+// place returns where n rows from lo on can be computed before they are put: buf, or in place. Their values are arbitrary.
+func (m *rows) place(buf []float32, lo, n int) []float32 {
+	if m.mem != nil {
+		return m.mem[lo*m.width : (lo+n)*m.width]
+	}
+	return buf[:n*m.width]
+}
+
 // put stores rows from lo on.
 func (m *rows) put(x []float32, lo int) error {
 	if m.mem != nil {

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
@@ -147,7 +146,8 @@ func (o *Options) gradient(
 		if err != nil {
 			return nil, err
 		}
-		inputs = append(inputs, slices.Clone(h))
+		inputs = append(inputs, make([]float32, len(h)))
+		kernel.Copy(o.Threads, inputs[i], h)
 		if err := l.Forward(ctx, h, of); err != nil {
 			return nil, err
 		}

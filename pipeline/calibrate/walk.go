@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -242,7 +243,7 @@ func (w *walk) add(ctx context.Context, to []*rows, t *step) error {
 		if err := t.branches[k].Add(ctx, h, y, of); err != nil {
 			return err
 		}
-		if kernel.NonFinite(h) >= 0 {
+		if !kernel.Finite(w.threads, h) {
 			return fmt.Errorf("%s: the states after it are NaN or infinite", t.name())
 		}
 		return to[k].put(h, row)
@@ -268,13 +269,15 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 			return err
 		}
 	}
-	read := w.reader(ctx, t, inputs[last][0])
 	if err := w.each(ctx, func(k, row, n int, of forward.Windows) error {
-		x, err := read(k, row, n, of)
+		s, kept := w.streams[k], t.kept[k]
+		h, err := s.read(row, n)
 		if err != nil {
 			return err
 		}
-		return t.kept[k].put(x, row)
+		s.b = grow(s.b, n*kept.width)
+		x := kept.place(s.b, row, n)
+		return cmp.Or(t.branches[k].Read(ctx, x, h, of, inputs[last][0]), kept.put(x, row))
 	}); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -97,7 +98,7 @@ func (s *space) floats(n int) []float32 {
 // clone returns a copy of x.
 func (s *space) clone(x []float32) []float32 {
 	y := s.floats(len(x))
-	copy(y, x)
+	kernel.Copy(s.threads, y, x)
 	return y
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // branch is a branch of a layer or of a sum.
@@ -112,7 +113,10 @@ var errRead = errors.New("read")
 // before the branch, or before the sum.
 func (b *Branch) Read(ctx context.Context, dst, h []float32, w Windows, reader *Linear) error {
 	return b.layer.each(ctx, h, w, func(s *space, h []float32) error {
-		read := func(x []float32) { copy(dst[s.first*reader.Cols:], x[:s.tokens()*reader.Cols]) }
+		read := func(x []float32) {
+			n := s.tokens() * reader.Cols
+			kernel.Copy(s.threads, dst[s.first*reader.Cols:][:n], x[:n])
+		}
 		s.observe = func(linear *arch.Linear, x []float32) error {
 			if linear != reader.of {
 				return nil

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -66,6 +67,33 @@ func Span(workers, n, most, lay int) (best int) {
 		}
 	}
 	return best
+}
+
+// passSize is how many elements of a pass over memory a worker takes at a time: fewer are not worth waking another worker.
+const passSize = 1 << 14
+
+// pass covers n elements.
+func pass(workers, n int, f func(lo, hi int)) {
+	Parallel(workers, (n+passSize-1)/passSize, func(lo, hi int) { f(lo*passSize, min(hi*passSize, n)) })
+}
+
+// Copy copies src to dst, which has the same length and does not overlap with it, on at most workers goroutines.
+func Copy(workers int, dst, src []float32) {
+	if len(dst) != len(src) {
+		panic(fmt.Sprintf("internal error: kernel.Copy: %d elements for %d", len(dst), len(src)))
+	}
+	pass(workers, len(src), func(lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
+}
+
+// Finite reports whether all elements of x are numbers and not infinite; it uses at most workers goroutines.
+func Finite(workers int, x []float32) bool {
+	var broken atomic.Bool
+	pass(workers, len(x), func(lo, hi int) {
+		if NonFinite(x[lo:hi]) >= 0 {
+			broken.Store(true)
+		}
+	})
+	return !broken.Load()
 }
 
 // job is one call of ParallelTask. Its workers take chunks until none is left.

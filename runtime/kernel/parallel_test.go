@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +39,37 @@ func TestSpan(t *testing.T) {
 			t.Errorf("%d workers, %d of up to %d: units of %d, want %d", c.workers, c.n, c.most, got, c.want)
 		}
 	}
+}
+
+func TestPasses(t *testing.T) {
+	for _, n := range []int{0, 1, passSize, passSize + 1, 5*passSize - 3} {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(i)
+		}
+		for _, workers := range []int{1, 2, 7} {
+			y := make([]float32, n)
+			Copy(workers, y, x)
+			if !slices.Equal(x, y) || !Finite(workers, x) {
+				t.Errorf("%d elements, %d workers: another copy, or not finite", n, workers)
+			}
+			for _, i := range []int{0, n / 2, n - 1} {
+				if n > 0 {
+					y[i] = float32(math.Inf(1))
+					if Finite(workers, y) {
+						t.Errorf("%d elements, %d workers: element %d is infinite", n, workers, i)
+					}
+					y[i] = 0
+				}
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	Copy(1, make([]float32, 2), make([]float32, 3))
 }
 
 // adder adds one to every element.
