@@ -26,7 +26,11 @@ func measuring(t *testing.T, probe [][]int32, methods ...quant.Method) Measuring
 			}
 			list := []quant.Spec{anchor(tensor.F16, w.Cols)}
 			for _, bits := range []int{2, 3, 4, 6} {
-				list = append(list, quant.Spec{Bits: bits, Block: 32, Scale: tensor.F16})
+				s := quant.Spec{Bits: bits, Block: 32, Scale: tensor.F16}
+				if w.Cols%s.Block != 0 {
+					s.Block = quant.WholeRow
+				}
+				list = append(list, s)
 			}
 			return append(list, quant.Half)
 		},
@@ -100,7 +104,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // measureDigest holds the bits of TestMeasureDigest.
-const measureDigest = "222384110becfa93"
+const measureDigest = "4f5389528403b0d6"
 
 // Neither threads nor memory are seen; random models, one of them with a head of its own.
 func TestMeasureDigest(t *testing.T) {
@@ -108,7 +112,7 @@ func TestMeasureDigest(t *testing.T) {
 		t.Skip("long; make test-all runs it")
 	}
 	h := sha256.New()
-	for _, name := range []string{"qwen3-untied", "llama-bias"} {
+	for _, name := range []string{"qwen3-untied", "llama-bias", "qwen3_moe"} {
 		d, src := openCheckpoint(t, familyDir(name))
 		d.Layers = d.Layers[:2]
 		windows := randomText(d, 6, 32)
@@ -207,6 +211,43 @@ func TestMeasureFails(t *testing.T) {
 			}
 			noActivations(t, o.Dir)
 		})
+	}
+}
+
+// Every expert has divergences, also one that the text does not reach, and all experts of a layer are measured together.
+func TestMeasureExperts(t *testing.T) {
+	t.Parallel()
+	d, src := openCheckpoint(t, familyDir("qwen3_moe"))
+	windows := randomText(d, 2, 8) // few tokens for so many experts
+	j := newJob(t, d, src, windows[:1], quant.RTN{})
+	ms := measuring(t, windows[1:], quant.RTN{})
+	ms.Options = func(w arch.Weight, lookup bool) []quant.Spec {
+		if strings.Contains(w.Tensor, ".mlp.gate.") {
+			return nil // the router
+		}
+		return []quant.Spec{{Bits: 2, Block: quant.WholeRow, Scale: tensor.F16}, {Bits: 4, Block: quant.WholeRow, Scale: tensor.F16}}
+	}
+	list := measured(t, j.Options, ms)
+	count := map[string]int{}
+	for _, s := range list {
+		if !(s.Options[0].KL > s.Options[1].KL && s.Options[1].KL > 0) && !s.Lookup {
+			t.Errorf("%s: %+v", s.Tensor, s.Options)
+		}
+		count[s.Tensor]++
+	}
+	for _, op := range opsOf(d, ms.Options) {
+		if want := min(1, len(op.specs)); count[op.tensor] != want {
+			t.Errorf("%s: measured %d times, want %d", op.tensor, count[op.tensor], want)
+		}
+	}
+	kinds := map[string]int{}
+	for _, g := range groupsOf(opsOf(d, ms.Options), len(d.Layers)) {
+		if strings.HasPrefix(g.kind, "experts.") {
+			kinds[g.kind]++
+		}
+	}
+	if len(kinds) != 3 {
+		t.Errorf("groups of experts: %v", kinds)
 	}
 }
 

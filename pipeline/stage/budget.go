@@ -137,6 +137,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
 		items = fused(base.Source.Decoder, items)
 	}
+	items = classes(base.Source.Decoder, items)
 	if len(items) == 0 {
 		return nil, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}
