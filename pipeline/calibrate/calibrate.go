@@ -58,11 +58,6 @@ func Check(d *arch.Decoder, chain *quant.Chain) error {
 	if chain.Rotator != nil {
 		return CheckRotation(d, chain.Rotator)
 	}
-	if chain.Tuner != nil {
-		if err := forward.CheckBackward(d); err != nil {
-			return fmt.Errorf("%s: %w", chain.Tuner.Name(), err)
-		}
-	}
 	return nil
 }
 

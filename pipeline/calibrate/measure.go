@@ -118,9 +118,6 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	return x.result(), x.clean()
 }
 
-// CheckMeasure rejects, with tensor.ErrUnsupported, a decoder that [Measure] has no gradients for.
-func CheckMeasure(d *arch.Decoder) error { return forward.CheckBackward(d) }
-
 // ResumableMeasure are patterns of the names of files and directories from which a killed [Measure] resumes.
 var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir, trialDir}
 

@@ -38,9 +38,6 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // hT], and a table used only for lookup with the first of them. If logits are scaled or bounded, 1 - sum p^2 becomes the sum of
 // p (1-p) d^2, where d is the derivative of a logit by the output of the table.
 func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
-	if forward.CheckBackward(o.Decoder) != nil {
-		return &quant.Stats{Cols: o.Decoder.Hidden, Hessian: identity(o.Decoder.Hidden)}, nil
-	}
 	moments := newTableMoments(o.Decoder)
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
@@ -94,15 +91,6 @@ func (m *tableMoments) stats(tied bool, threads int) (*quant.Stats, error) {
 	kernel.Scale(h.Hessian, h.Hessian, float32(m.rest/float64(h.Tokens)))
 	kernel.Add(l.Hessian, l.Hessian, h.Hessian)
 	return l, nil
-}
-
-// identity is the Hessian of inputs of which nothing is known.
-func identity(n int) []float32 {
-	h := make([]float32, n*n)
-	for i := range n {
-		h[i*n+i] = 1
-	}
-	return h
 }
 
 // gradientWindows is how many windows the backward pass processes at a time: the states before all of its layers are kept.

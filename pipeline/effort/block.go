@@ -159,12 +159,10 @@ func (t Text) Mixing(b arch.Block) (w Work) {
 	case *arch.ShortConv:
 		return convolve(n, b.Out.Weight.Cols, len(b.Taps))
 	case *arch.DeltaNet:
-		w = convolve(n, b.QKV.Weight.Rows, len(b.Taps))
-		w[Scalar] += n * recurrence(b.ValueHeads, b.KeyDim, b.ValueDim, 4)
+		w = convolve(n, b.QKV.Weight.Rows, len(b.Taps)).Plus(deltaRule(b).Times(n))
 		w[Element] = n * float64(b.QKV.Weight.Rows+b.Z.Weight.Rows)
 	case *arch.Mamba2:
-		w = convolve(n, b.XBC.Weight.Rows, len(b.Taps))
-		w[Scalar] += n * recurrence(b.Heads, b.State, b.HeadDim, 3)
+		w = convolve(n, b.XBC.Weight.Rows, len(b.Taps)).Plus(scan(b).Times(n))
 		w[Element] = n * float64(b.XBC.Weight.Rows+b.Z.Weight.Rows)
 	}
 	return w
@@ -175,9 +173,26 @@ func convolve(n float64, channels, taps int) Work {
 	return Of(Scalar, 2*n*float64(channels)*float64(taps))
 }
 
-// recurrence is what a token costs in heads with a state of rows x cols numbers, which passes passes change or read.
-func recurrence(heads, rows, cols, passes int) float64 {
-	return 2 * float64(passes) * float64(heads) * float64(rows) * float64(cols)
+const (
+	// chunkTokens is how many tokens of a recurrence are computed together, scanHeads how many heads of Mamba 2 that share keys.
+	chunkTokens, scanHeads = 32, 4
+)
+
+// deltaRule is the recurrence of a delta net for a token. Each head reads the state for the output and for the change, and advances
+// it once for a chunk; within a chunk, tokens are compared with one another, and a triangular matrix is inverted.
+func deltaRule(b *arch.DeltaNet) Work {
+	keys, values := float64(b.KeyDim), float64(b.ValueDim)
+	w := Of(Product, 2*(3*keys*values+chunkTokens*(2*values+2*keys*float64(b.KeyHeads)/float64(b.ValueHeads))))
+	w[Scalar] = chunkTokens + 2*values + chunkTokens*chunkTokens/3
+	return w.Times(float64(b.ValueHeads))
+}
+
+// scan is the recurrence of Mamba 2 for a token: as deltaRule, without the change and the inverse.
+func scan(b *arch.Mamba2) Work {
+	keys, values := float64(b.State), float64(b.HeadDim)
+	w := Of(Product, 2*(2*keys*values+chunkTokens*(values+keys/float64(min(scanHeads, b.Heads/b.Groups)))))
+	w[Scalar] = chunkTokens
+	return w.Times(float64(b.Heads))
 }
 
 // block is a pass of a text through a block.
@@ -207,11 +222,11 @@ func (t Text) back(l arch.Layer, weights bool) (w Work) {
 		if weights {
 			passes = 3
 		}
-		// Of the mixing, the way back computes each product twice, once for each of its factors, and the scores again.
+		// Of the mixing, the way back computes each product twice, once for each of its factors, and the scores or states again.
 		mixing := t.Mixing(b.Block)
-		elements := mixing[Element]
-		mixing = mixing.Times(3.5)
-		mixing[Element] = 2 * elements
+		products := mixing[Product]
+		mixing = mixing.Times(2)
+		mixing[Product] = 3.5 * products
 		w = w.Plus(t.Linears(b.Block).Times(passes), mixing)
 	}
 	return w

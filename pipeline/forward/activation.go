@@ -124,3 +124,23 @@ func (a *activation) passes(up float32) bool {
 	limit := float32(a.limit)
 	return a.Activation != arch.ClampedSwiGLU || up < limit+1 && up > 1-limit
 }
+
+// back replaces gate and up by their gradients, for d, the gradient of the product of up and the function of gate, in runs of at
+// most activationBlock elements. up is as clamp has left it, or nil for 1.
+func (a *activation) back(d, gate, up []float32) {
+	var values, slopes [activationBlock]float32
+	y, t := values[:len(gate)], slopes[:len(gate)]
+	a.slopes(y, t, gate)
+	if up == nil {
+		kernel.Mul(gate, d, t)
+		return
+	}
+	for i, f := range d {
+		passes := a.passes(up[i])
+		gate[i] = float32(f*up[i]) * t[i]
+		up[i] = 0
+		if passes {
+			up[i] = f * y[i]
+		}
+	}
+}

@@ -2,51 +2,13 @@ package forward
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// differentiable is a block with a backward pass.
-type differentiable interface {
-	block
-	// record returns the input of last as run computes it, nil for a block without last, and the backward pass. All weights but
-	// those of experts are in memory.
-	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
-}
 
 // gradient turns dy, the gradient of the result of run, into that of its input x. It may change dy, and visits what it passes.
 type gradient func(dy []float32, v Visitor) ([]float32, error)
-
-// CheckBackward rejects, with tensor.ErrUnsupported, a decoder without a backward pass, and names the first layer and block that
-// lack one.
-func CheckBackward(d *arch.Decoder) error {
-	for i, l := range d.Layers {
-		for _, b := range l {
-			block, err := newBlock(b.Block)
-			if err == nil {
-				_, err = gradients(branch{b, block})
-			}
-			if err != nil {
-				return fmt.Errorf("layer %d: %w", i, err)
-			}
-		}
-	}
-	return nil
-}
-
-// gradients returns the block of a branch if it has a backward pass.
-func gradients(b branch) (differentiable, error) {
-	d, ok := b.block.(differentiable)
-	if !ok {
-		name := strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch.")
-		return nil, fmt.Errorf("%s has no backward pass: %w", name, tensor.ErrUnsupported)
-	}
-	return d, nil
-}
 
 // present are the linear layers that have a tensor.
 func present(layers ...*arch.Linear) []*arch.Linear {
@@ -121,7 +83,7 @@ func (s *space) recordBranch(ctx context.Context, b *branch, h []float32, wanted
 			return t, nil, err
 		}
 	}
-	if t.y, t.back, err = b.block.(differentiable).record(ctx, s, x); err != nil || !wanted && b.PostNorm == nil {
+	if t.y, t.back, err = b.block.record(ctx, s, x); err != nil || !wanted && b.PostNorm == nil {
 		return t, nil, err
 	}
 	if l := b.block.last(); l != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// block computes the output of a branch, which is added to the residual stream. Blocks that implement [differentiable] have
-// gradients.
+// block computes the output of a branch, which is added to the residual stream, and its gradients.
 type block interface {
 	// check requires consistent dimensions, and that the source has every weight that run reads.
 	check(m *Model) error
@@ -21,6 +20,9 @@ type block interface {
 	// run computes the block for x [tokens, Hidden], which it does not change: the result is the input of last [tokens, Cols], or
 	// without last the output [tokens, Hidden]. The result belongs to the space.
 	run(ctx context.Context, s *space, x []float32) ([]float32, error)
+	// record returns the input of last as run computes it, nil for a block without last, and the backward pass. All weights but
+	// those of experts are in memory.
+	record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error)
 	// last is the linear layer that computes the output, or nil if none alone does.
 	last() *arch.Linear
 	// inputs groups the linear layers by the vectors that they read, in the order of the computation; last is alone in its group.

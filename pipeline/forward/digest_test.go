@@ -17,7 +17,7 @@ import (
 )
 
 // digests hold the bits of hidden states and gradients, on every machine and in every tier: each of a trained model, and
-// all together of families that have every kind of norm, function and score, of parallel branches and of experts.
+// all together of families that have every kind of norm, function, score and recurrence, of parallel branches and of experts.
 var digests = []string{
 	"hidden 9c973b5faf3a374f",
 	"gradient 0ea8506352e9c56a",
@@ -35,6 +35,9 @@ var digests = []string{
 	"gpt_oss c75979c982bba244",
 	"llama4_text 3a12b88417ea6350",
 	"gemma4_text-moe 02b0710537ac4619",
+	"qwen3_5_text 5000ff69c94a1950",
+	"falcon_h1 d7f02bd6d52a5526",
+	"lfm2 28be2b4845409917",
 }
 
 // someFamilies says that digests with the name of a family begin there.

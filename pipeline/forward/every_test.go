@@ -189,7 +189,7 @@ func TestEveryDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const want = "74c2834d51ba08154d9fa478dc91a37117f5fd20d2aaee04ec61da62579de3f7"
+	const want = "c0bca0b841f96b786a947e0b9e746f80d4caa25151c9d68d420f7295d0a5b2ad"
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
 		t.Errorf("the logits have changed: sha256 %s, want %s", got, want)
 	}
@@ -219,9 +219,6 @@ func TestEveryBackward(t *testing.T) {
 	for layer := range layersOfEverything {
 		d, src := everything()
 		d.Layers = d.Layers[layer : layer+1]
-		if CheckBackward(d) != nil {
-			continue
-		}
 		t.Run(fmt.Sprint("layer ", layer), func(t *testing.T) {
 			windows := someWindows()
 			_, dh, weights := backward(t, load(t, newModel(t, d, src, 1)), windows)

@@ -19,9 +19,6 @@ func TestFamilyGradients(t *testing.T) {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			d, src := openSource(t, dir)
-			if CheckBackward(d) != nil {
-				t.Skip()
-			}
 			p := load(t, newModel(t, d, src, 2))
 			windows := stableTokens(t, p, 2, 9)
 			_, dh, _ := backward(t, p, windows)

@@ -122,24 +122,13 @@ func (p mlp) back(s *space, w *product, d []float32, v Visitor) []float32 {
 	if p.Norm != nil {
 		s.held.norm(p.Norm).back(w.plain, d, p.Intermediate, v)
 	}
+	s.tally.Add(effort.Element, len(d))
 	s.pieces(len(d), func(lo, hi int) {
-		var values, slopes [activationBlock]float32
-		g := w.gate[lo:hi]
-		d, y, t := d[lo:hi], values[:len(g)], slopes[:len(g)]
-		w.act.slopes(y, t, g)
-		if !p.gated() {
-			kernel.Mul(g, d, t)
-			return
+		var up []float32
+		if p.gated() {
+			up = w.up[lo:hi]
 		}
-		u := w.up[lo:hi]
-		for i, f := range d {
-			passes := w.act.passes(u[i])
-			g[i] = float32(f*u[i]) * t[i]
-			u[i] = 0
-			if passes {
-				u[i] = f * y[i]
-			}
-		}
+		w.act.back(d[lo:hi], w.gate[lo:hi], up)
 	})
 	if !p.gated() {
 		return s.gather(w.x, v, flow{&p.Up, w.gate})

@@ -9,7 +9,7 @@
 // token at a time.
 //
 // A layer is a list of branches, a branch a block between norms. A block is one file: it checks its dimensions, reports how much
-// memory it needs, and runs. Blocks with a backward pass implement a second interface, see [CheckBackward]. Attention takes
+// memory it needs, runs, and has a backward pass. Attention takes
 // rotation and mask as values, so that another order of tokens needs only other values.
 //
 // Products and states are float32; norms, functions and convolutions are computed in float64 and rounded once. All results have

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -275,23 +274,5 @@ func TestRefusedWindows(t *testing.T) {
 		if _, err := e.States(t.Context(), c.windows); err == nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-	}
-}
-
-// Decoders over which gradients cannot be taken are rejected by block.
-func TestCheckBackward(t *testing.T) {
-	d, _ := everything()
-	for layer, want := range map[int]string{
-		attentionLayer: "Mamba2 has", deltaLayer: "DeltaNet has", convLayer: "ShortConv has",
-	} {
-		part := *d
-		part.Layers = d.Layers[layer : layer+1]
-		err := CheckBackward(&part)
-		if !errors.Is(err, tensor.ErrUnsupported) || !strings.HasPrefix(err.Error(), "layer ") || !strings.Contains(err.Error(), want+" no backward pass") {
-			t.Errorf("layer %d: %v, want %s", layer, err, want)
-		}
-	}
-	if d, _ = randomModel(features{heads: 2, kvHeads: 2}); CheckBackward(d) != nil {
-		t.Error(CheckBackward(d))
 	}
 }

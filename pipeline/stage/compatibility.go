@@ -32,8 +32,6 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 		return sec.Errorf("method", "%s needs a head with its own weights; the head of this model is tied to the embedding", chain.Rotator.Name())
 	case calibrate.Check(src.Decoder, chain) != nil:
 		return sec.Errorf("method", "%v", calibrate.Check(src.Decoder, chain))
-	case q.Budget != nil && calibrate.CheckMeasure(src.Decoder) != nil:
-		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); set bits instead", calibrate.CheckMeasure(src.Decoder))
 	case !q.keeps(src):
 		return nil
 	case q.Budget != nil:
