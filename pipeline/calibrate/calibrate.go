@@ -61,12 +61,14 @@ func Check(d *arch.Decoder, chain *quant.Chain) error {
 	return nil
 }
 
-// memoryShare is the divisor of the limit that bounds activations.
-const memoryShare = 6
+// memoryShare and weightShare are the divisors of the limit that bound activations, and the weights of a layer: above that, they are
+// read when they are needed.
+const memoryShare, weightShare = 6, 4
 
 func (o *Options) walk(m *forward.Model) *walk {
 	return &walk{
-		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir, room: &room{o.Memory / memoryShare},
+		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir,
+		room: &room{o.Memory / memoryShare}, weights: o.Memory / weightShare,
 		wanted: func(*input) bool { return true },
 	}
 }

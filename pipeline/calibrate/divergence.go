@@ -36,7 +36,7 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		l, err := m.OpenLayer(i)
+		l, err := m.LayerWithin(i, o.Memory/weightShare)
 		if err != nil {
 			return 0, err
 		}

@@ -381,7 +381,7 @@ func (m *mixture) showExpert(ctx context.Context, linears []*forward.Linear, c *
 	value func(k int, dst []float32, places []int32) error) error {
 	in := &input{m.layer, linears}
 	if !m.wanted(in) {
-		return m.visit(ctx, in, nil)
+		return m.visitInput(ctx, in, nil)
 	}
 	cols := linears[0].Cols
 	sum := newMoments(cols, m.cross)
@@ -403,7 +403,7 @@ func (m *mixture) showExpert(ctx context.Context, linears []*forward.Linear, c *
 		return fmt.Errorf("%s: %w", in, err)
 	}
 	st.Tokens = c.own
-	return m.visit(ctx, in, st)
+	return m.visitInput(ctx, in, st)
 }
 
 // output adds the outputs of an expert in stream k to those of the block.

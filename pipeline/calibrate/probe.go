@@ -23,7 +23,8 @@ type probe struct {
 	at      int
 	final   []float32 // of the float model after the final norm
 	layers  []*forward.Layer
-	keep    bool // layers, once loaded
+	keep    bool  // layers, once loaded
+	memory  int64 // for the weights of a layer that is not kept
 	head    *forward.Head
 
 	want, got []float32 // logits of some rows
@@ -43,6 +44,7 @@ func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int
 		}
 	})
 	p.keep = 8*weights <= memory // floats, once plain and once packed
+	p.memory = o.Memory / weightShare
 	var err error
 	if p.head, err = m.LoadHead(); err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (p *probe) load(i int) (*forward.Layer, error) {
 		return p.layers[i], nil
 	}
 	if !p.keep {
-		return p.model.OpenLayer(i)
+		return p.model.LayerWithin(i, p.memory)
 	}
 	var err error
 	p.layers[i], err = p.model.LoadLayer(i)

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// smallJobs are jobs of all kinds of chains on random models: tied and not, with biases, with few key-value heads.
+// smallJobs are jobs of all kinds of chains on random models: tied and not, with biases, with few key-value heads, with experts.
 func smallJobs(t *testing.T) map[string]job {
 	t.Helper()
 	omni, awq, search, gptq := quant.NewOmniQuant(), quant.NewAWQ(), quant.NewSearch(), quant.NewGPTQ()
@@ -33,12 +34,20 @@ func smallJobs(t *testing.T) map[string]job {
 		{"llama", true, []quant.Method{quant.NewRotation(), gptq}},
 		{"qwen2-untied", true, []quant.Method{omni}},
 		{"qwen2-tied", true, []quant.Method{quant.RTN{}}},
+		{"qwen3_moe", true, []quant.Method{gptq}},
+		{"qwen3_5_moe_text", false, []quant.Method{awq, search}},
+		{"deepseek_v3", true, []quant.Method{quant.NewRotation(), gptq}},
 	} {
 		d, src := openCheckpoint(t, familyDir(c.family))
 		d.Layers = d.Layers[:2]
 		j := newJob(t, d, src, randomText(d, 5, 32), c.methods...)
 		j.Sequential = c.sequential
-		j.Specs[pairOf(d, 1).Attention.V.Weight.Tensor] = quant.Half
+		n := 0
+		d.Linears(func(name string, l *arch.Linear) {
+			if n++; n == 9 {
+				j.Specs[l.Weight.Tensor] = quant.Half
+			}
+		})
 		all[c.family] = j
 	}
 	return all

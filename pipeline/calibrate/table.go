@@ -130,7 +130,7 @@ func (o *Options) gradient(
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.OpenLayer(i)
+		l, err := m.LayerWithin(i, o.Memory/weightShare)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,10 @@ func (o *Options) gradient(
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.OpenLayer(i)
+		l, err := m.LayerWithin(i, o.Memory/weightShare)
+		if err == nil {
+			err = l.LoadCommon()
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -38,6 +38,7 @@ type walk struct {
 	threads int
 	dir     string // for activations that do not fit into memory
 	room    *room
+	weights int64 // bytes for the weights of a layer
 	// sequential: visit replaces weights, and later ops read the outputs of the replacements.
 	sequential bool
 	// cross requests the moments between the float stream and the quantized one.
@@ -138,6 +139,7 @@ func (w *walk) run(ctx context.Context) error {
 	if err := w.embed(ctx); err != nil {
 		return err
 	}
+	w.embedding, w.streams[0].table = nil, nil // as large as the head
 	for i := range w.decoder.Layers {
 		if err := w.runLayer(ctx, i); err != nil {
 			return err
@@ -170,6 +172,11 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 		if s.layer, err = w.model.OpenLayer(i); err != nil {
 			return err
 		}
+		if w.holds(s.layer) {
+			if err := s.layer.LoadCommon(); err != nil {
+				return err
+			}
+		}
 		branches[k] = s.layer.Branches()
 	}
 	for at, end := 0, 0; at < len(branches[0]); at = end {
@@ -189,6 +196,13 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 		}
 	}
 	return nil
+}
+
+// holds reports whether the memory suffices for the weights of a layer in all streams. If not, products read them from the source,
+// and only those that were replaced are in memory until they have been used.
+func (w *walk) holds(l *forward.Layer) bool {
+	_, common := l.Bytes()
+	return int64(len(w.streams))*common <= w.weights
 }
 
 // step is a branch of the current layer in every stream.
@@ -222,6 +236,11 @@ func (w *walk) advance(ctx context.Context, layer int, parallel []step) error {
 	for i := range parallel {
 		if err := w.add(ctx, states, &parallel[i]); err != nil {
 			return err
+		}
+	}
+	if !w.holds(w.streams[0].layer) {
+		for _, l := range w.streams[0].layer.Linears() {
+			l.Drop()
 		}
 	}
 	return nil
@@ -329,7 +348,7 @@ type value func(k, row, n int, of forward.Windows) ([]float32, error)
 // show gathers the moments of an input and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if !w.wanted(in) {
-		return w.visit(ctx, in, nil)
+		return w.visitInput(ctx, in, nil)
 	}
 	length, cols, tally := len(w.windows[0]), in.linears[0].Cols, effort.TallyOf(ctx)
 	m := newMoments(cols, w.cross)
@@ -352,7 +371,30 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
-	return w.visit(ctx, in, st)
+	return w.visitInput(ctx, in, st)
+}
+
+// visitInput calls visit with the weights of an input in memory. Of weights that were not, those that visit leaves are packed.
+func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error {
+	var read []*forward.Linear
+	for _, l := range in.linears {
+		if l.InMemory() {
+			continue
+		}
+		if err := l.Load(); err != nil {
+			return err
+		}
+		read = append(read, l)
+	}
+	err := w.visit(ctx, in, st)
+	for _, l := range read {
+		if w.sequential {
+			l.Pack()
+		} else {
+			l.Drop()
+		}
+	}
+	return err
 }
 
 // head visits the input of the head.

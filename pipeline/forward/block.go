@@ -114,7 +114,7 @@ func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) er
 			}
 		}
 		s.tally.Linear(n, o.of.Weight.Rows, o.of.Weight.Cols)
-		if h := s.held.linear(o.of); h != nil {
+		if h := s.held.linear(o.of); h != nil && h.InMemory() {
 			list = append(list, h.factor(o.dst))
 			continue
 		}

@@ -39,7 +39,7 @@ func (b *branch) common() (groups [][]*arch.Linear) {
 	return b.block.inputs()
 }
 
-// Branch is a branch of a loaded layer, or a part of one whose block is a sum. Its methods divide [Layer.Forward] into steps:
+// Branch is a branch of a loaded or opened layer, or a part of one whose block is a sum. Its methods divide [Layer.Forward] into steps:
 // for a block with a last linear layer [Branch.Read], for a [Mixture] its methods, for a sum the steps of its parts, and then
 // [Branch.Add]. Branches that are parallel read the same states, before anything is added to them.
 type Branch struct {
@@ -48,7 +48,7 @@ type Branch struct {
 	sum   *Branch // that it is a part of, or nil
 }
 
-// Branches lists the branches of a loaded layer.
+// Branches lists the branches of a loaded or opened layer.
 func (l *Layer) Branches() (all []*Branch) {
 	for i := range l.branches {
 		all = append(all, &Branch{layer: l, of: &l.branches[i]})
@@ -71,13 +71,11 @@ func (b *Branch) Parts() (all []*Branch) {
 	return all
 }
 
-// Inputs groups the linear layers of the block that are in memory by the vectors that they read, in the order of the
-// computation. If a single layer computes the output of the block, it is the last group.
+// Inputs groups the linear layers of the block by the vectors that they read, in the order of the computation. If a single layer
+// computes the output of the block, it is the last group.
 func (b *Branch) Inputs() (all [][]*Linear) {
 	for _, in := range b.of.block.inputs() {
-		if group := b.layer.held.all(in); group != nil {
-			all = append(all, group)
-		}
+		all = append(all, b.layer.held.all(in))
 	}
 	return all
 }

@@ -296,16 +296,17 @@ func (e experts) backShared(ctx context.Context, s *space, x, dx, do []float32, 
 // that of the factors; without factors, do is that of the output. It changes do.
 //
 // The gradient of a factor is the product of do and the output y = Down z + b, which is that of z and Downᵀ do plus that of b and
-// do: y is not needed.
+// do: y is not needed. Weights that are not in memory are read, and given up again.
 func (e experts) through(
 	ctx context.Context, s *space, by *arch.MLP, x, do, factors []float32, v Visitor,
 ) (dx, dFactors []float32, err error) {
 	p, n, w := mlp{by}, len(x)/e.Router.Weight.Cols, new(product)
-	if s.held.linear(&p.Down) == nil {
-		if err := s.load(s.held, p.inputs(), nil); err != nil {
-			return nil, nil, err
-		}
-		defer s.held.drop(p.inputs())
+	read, err := s.held.load(p.inputs()...)
+	for _, l := range read {
+		defer l.Drop()
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	z, err := p.inner(ctx, s, x, n, make([]float32, n*p.cost().token), w)
 	if err != nil {

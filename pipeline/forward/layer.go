@@ -72,26 +72,76 @@ func (m *Model) Layer(i int) *Layer { return &Layer{Index: i, model: m, branches
 
 // LoadLayer reads the weights of layer i.
 func (m *Model) LoadLayer(i int) (*Layer, error) {
-	return m.loadLayer(i, func(b branch) [][]*arch.Linear { return b.block.inputs() })
-}
-
-// OpenLayer reads the weights of layer i without those of experts that tokens are routed to: [Mixture.Load] reads them one at a
-// time, and all other methods when they need them.
-func (m *Model) OpenLayer(i int) (*Layer, error) {
-	return m.loadLayer(i, func(b branch) [][]*arch.Linear { return b.common() })
-}
-
-// loadLayer reads the norms of a layer and some of its linear layers.
-func (m *Model) loadLayer(i int, of func(b branch) [][]*arch.Linear) (*Layer, error) {
-	l := m.Layer(i)
-	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
+	l, err := m.OpenLayer(i)
+	if err != nil {
+		return nil, err
+	}
 	for _, b := range l.branches {
-		err := m.load(l.held, of(b), append(b.block.norms(), b.Norm, b.PostNorm))
-		if err != nil {
+		if _, err := l.held.load(b.block.inputs()...); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
 		}
 	}
 	return l, nil
+}
+
+// OpenLayer reads the norms of layer i. Linear layers are read when they are used, unless they are loaded: see [Linear.Load],
+// [Layer.LoadCommon] and [Mixture.Load].
+func (m *Model) OpenLayer(i int) (*Layer, error) {
+	l := m.Layer(i)
+	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
+	for _, b := range l.branches {
+		for _, x := range slices.Concat(b.block.inputs()...) {
+			l.held.linears[x] = m.linearOf(x)
+		}
+		for _, n := range append(b.block.norms(), b.Norm, b.PostNorm) {
+			if n == nil {
+				continue
+			}
+			var err error
+			if l.held.norms[n], err = m.readNorm(n, m.values); err != nil {
+				return nil, fmt.Errorf("layer %d: %w", i, err)
+			}
+		}
+	}
+	return l, nil
+}
+
+// LayerWithin opens layer i and reads as many of its weights as so many bytes hold: all, or all but those of experts that tokens are
+// routed to, or none.
+func (m *Model) LayerWithin(i int, bytes int64) (*Layer, error) {
+	all, common := m.Layer(i).Bytes()
+	if all <= bytes {
+		return m.LoadLayer(i)
+	}
+	l, err := m.OpenLayer(i)
+	if err == nil && common <= bytes {
+		err = l.LoadCommon()
+	}
+	return l, err
+}
+
+// LoadCommon reads the linear layers of an opened layer but those of experts that tokens are routed to.
+func (l *Layer) LoadCommon() error {
+	for _, b := range l.branches {
+		if _, err := l.held.load(b.common()...); err != nil {
+			return fmt.Errorf("layer %d: %w", l.Index, err)
+		}
+	}
+	return nil
+}
+
+// Bytes is the memory that the matrices of a layer take: all of them, and those that LoadCommon reads.
+func (l *Layer) Bytes() (all, common int64) {
+	sum := func(groups [][]*arch.Linear) (n int64) {
+		for _, x := range slices.Concat(groups...) {
+			n += 8 * int64(x.Weight.Rows) * int64(x.Weight.Cols) // plain and packed
+		}
+		return n
+	}
+	for _, b := range l.branches {
+		all, common = all+sum(b.block.inputs()), common+sum(b.common())
+	}
+	return all, common
 }
 
 // EachLinear calls f with every linear layer of layer i in the order of the computation, one of them in memory at a time.
@@ -201,7 +251,7 @@ func (s *space) gain(b *branch, h []float32) error {
 	return nil
 }
 
-// Linears lists the linear layers of a loaded layer in the order of the computation.
+// Linears lists the linear layers of a loaded or opened layer in the order of the computation.
 func (l *Layer) Linears() (all []*Linear) {
 	for _, b := range l.branches {
 		for _, in := range b.block.inputs() {

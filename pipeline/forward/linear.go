@@ -245,68 +245,77 @@ func (h *held) norm(n *arch.Norm) *Norm {
 	return h.norms[n]
 }
 
-// all lists the linear layers that are in memory.
+// all lists linear layers.
 func (h *held) all(of []*arch.Linear) (list []*Linear) {
 	for _, l := range of {
-		if x := h.linear(l); x != nil {
-			list = append(list, x)
-		}
+		list = append(list, h.linear(l))
 	}
 	return list
 }
 
-// drop gives up linear layers.
-func (h *held) drop(linears [][]*arch.Linear) {
-	for _, l := range slices.Concat(linears...) {
-		delete(h.linears, l)
-	}
-}
-
-// load reads linear layers and norms; norms may be nil.
-func (m *Model) load(h *held, linears [][]*arch.Linear, norms []*arch.Norm) error {
-	var err error
-	for _, l := range slices.Concat(linears...) {
-		if h.linears[l], err = m.loadLinear(l); err != nil {
-			return err
-		}
-	}
-	for _, n := range norms {
-		if n == nil {
+// load reads those of the layers that are not in memory, and lists them.
+func (h *held) load(of ...[]*arch.Linear) (read []*Linear, err error) {
+	for _, l := range h.all(slices.Concat(of...)) {
+		if l.InMemory() {
 			continue
 		}
-		if h.norms[n], err = m.readNorm(n, m.values); err != nil {
-			return err
+		if err := l.Load(); err != nil {
+			return read, err
 		}
+		read = append(read, l)
 	}
-	return nil
+	return read, nil
 }
 
-// Linear is y = W x + Bias with weights in memory.
+// Linear is y = W x + Bias. Products read weights that are not in memory from the source, a piece at a time.
 type Linear struct {
 	// Weight names the tensor.
 	Weight arch.Weight
 	// Rows are outputs, Cols inputs.
 	Rows, Cols int
-	// W is [Rows, Cols]. Products use a copy in another layout: call Set after changing W.
+	// W is [Rows, Cols], nil before Load. Products use a copy in another layout: call Set after changing W.
 	W []float32
 	// Bias is [Rows], or nil. It may be changed at any time.
 	Bias []float32
 
 	of      *arch.Linear
+	model   *Model
 	threads int
 	packed  kernel.Packed
 	ready   bool // packed holds W
 }
 
+// linearOf returns a linear layer that is not in memory.
+func (m *Model) linearOf(d *arch.Linear) *Linear {
+	return &Linear{Weight: d.Weight, Rows: d.Weight.Rows, Cols: d.Weight.Cols, of: d, model: m, threads: m.threads}
+}
+
 // loadLinear reads a linear layer.
 func (m *Model) loadLinear(d *arch.Linear) (*Linear, error) {
-	l := &Linear{Weight: d.Weight, Rows: d.Weight.Rows, Cols: d.Weight.Cols, of: d, threads: m.threads}
-	var err error
-	if l.W, err = m.values(d.Weight); err == nil && d.Bias.Tensor != "" {
-		l.Bias, err = m.values(d.Bias)
-	}
-	return l, err
+	l := m.linearOf(d)
+	return l, l.Load()
 }
+
+// InMemory reports whether products find the weights in memory.
+func (l *Linear) InMemory() bool { return l.W != nil || l.ready }
+
+// Load reads the weights of the source.
+func (l *Linear) Load() (err error) {
+	if l.W, err = l.model.values(l.Weight); err == nil && l.of.Bias.Tensor != "" {
+		l.Bias, err = l.model.values(l.of.Bias)
+	}
+	l.ready = false
+	return err
+}
+
+// Pack keeps only the copy of the weights that products use: W is nil afterwards.
+func (l *Linear) Pack() {
+	l.pack()
+	l.W = nil
+}
+
+// Drop gives the weights up: products use those of the source again.
+func (l *Linear) Drop() { l.W, l.Bias, l.packed, l.ready = nil, nil, kernel.Packed{}, false }
 
 // Set makes w [Rows, Cols] the weights and keeps the slice. w may be l.W itself, after its values have been changed.
 func (l *Linear) Set(w []float32) {
@@ -324,15 +333,21 @@ func (l *Linear) apply(dst, x []float32) {
 
 // factor lays the weights out for products that go to dst [tokens, Rows].
 func (l *Linear) factor(dst []float32) factor {
-	if !l.ready {
-		l.packed.Resize(l.Rows, l.Cols)
-		kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
-			lo, hi = lo*kernel.PanelRows, min(hi*kernel.PanelRows, l.Rows)
-			l.packed.PackRows(l.W[lo*l.Cols:], lo, hi-lo, l.Cols)
-		})
-		l.ready = true
-	}
+	l.pack()
 	return factor{&l.packed, l.Bias, dst, 0, l.Rows}
+}
+
+// pack lays the weights out for products.
+func (l *Linear) pack() {
+	if l.ready {
+		return
+	}
+	l.packed.Resize(l.Rows, l.Cols)
+	kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
+		lo, hi = lo*kernel.PanelRows, min(hi*kernel.PanelRows, l.Rows)
+		l.packed.PackRows(l.W[lo*l.Cols:], lo, hi-lo, l.Cols)
+	})
+	l.ready = true
 }
 
 // back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].

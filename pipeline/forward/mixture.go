@@ -33,7 +33,7 @@ func (m *Mixture) TopK() int { return m.of.TopK }
 // ScaleInput reports whether an expert reads its input times its weight, instead of the weight multiplying its output.
 func (m *Mixture) ScaleInput() bool { return m.of.ScaleInput }
 
-// Router is the linear layer that scores the experts, nil if it is not in memory.
+// Router is the linear layer that scores the experts.
 func (m *Mixture) Router() *Linear { return m.branch.layer.held.linear(&m.of.Router) }
 
 // rows calls f for groups of the rows of h [n, Hidden], each a window of its own.
@@ -79,30 +79,35 @@ func (m *Mixture) Input(ctx context.Context, dst, h []float32) error {
 	})
 }
 
-// Expert is an MLP of a mixture, in memory.
+// Expert is an MLP of a mixture.
 type Expert struct {
 	mixture *Mixture
 	of      mlp
 	inputs  [][]*arch.Linear
+	read    []*Linear // by Load
 }
 
-// Load reads the weights of expert j.
-func (m *Mixture) Load(j int) (*Expert, error) {
+// Load returns expert j with its weights in memory.
+func (m *Mixture) Load(j int) (x *Expert, err error) {
 	p := mlp{&m.of.Experts[j]}
-	x := &Expert{m, p, p.inputs()}
-	l := m.branch.layer
-	return x, l.model.load(l.held, x.inputs, nil)
+	x = &Expert{mixture: m, of: p, inputs: p.inputs()}
+	x.read, err = m.branch.layer.held.load(x.inputs...)
+	return x, err
 }
 
-// Drop gives up the weights of an expert: they are read again when they are needed.
-func (x *Expert) Drop() { x.mixture.branch.layer.held.drop(x.inputs) }
+// Drop gives up the weights that Load has read.
+func (x *Expert) Drop() {
+	for _, l := range x.read {
+		l.Drop()
+	}
+}
 
 // Shared returns the expert that every token takes, nil if there is none.
 func (m *Mixture) Shared() *Expert {
 	if m.of.Shared == nil {
 		return nil
 	}
-	return &Expert{m, mlp{m.of.Shared}, m.of.shared()}
+	return &Expert{mixture: m, of: mlp{m.of.Shared}, inputs: m.of.shared()}
 }
 
 // Inputs groups the linear layers by the vectors that they read: gate, up and the gate of the shared expert; down.
