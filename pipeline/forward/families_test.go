@@ -20,7 +20,10 @@ func TestFamilyGradients(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			d, src := openSource(t, dir)
 			p := load(t, newModel(t, d, src, 2))
-			windows := stableTokens(t, p, 2, 9)
+			windows := randomTokens(d.Vocab, 2, 9)
+			if !testing.Short() {
+				windows = stableTokens(t, p, 2, 9)
+			}
 			_, dh, _ := backward(t, p, windows)
 			if kernel.NonFinite(dh) >= 0 || dotProduct(dh, dh) == 0 {
 				t.Fatal("the gradient is 0 or not finite")
