@@ -41,16 +41,23 @@ func newFisher(d *arch.Decoder) *fisher {
 	return f
 }
 
-// visitor adds the gradients of a backward pass. Sums are in the order of the tokens, however they are grouped.
-func (f *fisher) visitor(threads int) forward.Visitor {
+// visitor adds the gradients of a backward pass, without the first skip tokens of windows of length tokens: keys and values of
+// these have gradients, too. The head is seen in groups other than windows, and an expert with some tokens only, but there the
+// gradients at the first tokens are ordinary or 0. Sums are in the order of the tokens, however they are grouped.
+func (f *fisher) visitor(ops map[string]*op, length, skip, threads int) forward.Visitor {
 	return forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
 		sums := f.squares[l.Weight.Tensor]
 		if sums == nil {
 			return // a tied head
 		}
 		f.inputs[l.Weight.Tensor] += int64(len(dy) / l.Rows)
+		x := ops[l.Weight.Tensor]
+		whole := x.kind != headInput && !x.expert()
 		kernel.Parallel(threads, l.Rows, func(lo, hi int) {
-			for row := dy; len(row) > 0; row = row[l.Rows:] {
+			for i, row := 0, dy; len(row) > 0; i, row = i+1, row[l.Rows:] {
+				if whole && i%length < skip {
+					continue
+				}
 				for r, g := range row[lo:hi] {
 					sums[lo+r] += float64(float64(g) * float64(g))
 				}
@@ -80,7 +87,7 @@ func (x *measurement) gradients(ctx context.Context) error {
 	}
 	pass := x.work.Gradients.Times(1 / float64(3*len(windows)*len(x.Decoder.Layers))) // of a window through a layer
 	x.advance(pass.Times(float64(3 * at * len(x.Decoder.Layers))))
-	v := x.fisher.visitor(x.Threads)
+	v := x.fisher.visitor(x.of, length, x.Skip, x.Threads)
 	var head *forward.Head
 	for most := x.gradientWindows(); at < len(windows); {
 		part := windows[at:min(at+most, len(windows))]

@@ -109,8 +109,10 @@ type gradients struct {
 	spread []float64
 }
 
-// gradient runs the float model forward and backward over windows, with labels drawn from the model. first is the index of the
-// first window, which seeds the random numbers. v receives the gradients of the log-likelihoods; step is called after
+// gradient runs the float model forward and backward over windows, with labels drawn from the model. Gradients at the first
+// o.Skip tokens of windows, which statistics leave out, are 0; those of later tokens do not depend on them, but a token that the
+// model has hardly seen in training, such as that before every text, can have gradients a thousand times those of others. first is
+// the index of the first window, which seeds the random numbers. v receives the gradients of the log-likelihoods; step is called after
 // every layer with the number of passes through it: 1 on the way forward, 2 on the way back.
 func (o *Options) gradient(
 	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first int, v forward.Visitor, step func(passes int),
@@ -164,6 +166,12 @@ func (o *Options) gradient(
 	if err != nil {
 		return nil, err
 	}
+	ignore := func() {
+		for lo := 0; lo < len(g.embedding); lo += length * o.Decoder.Hidden {
+			clear(g.embedding[lo : lo+o.Skip*o.Decoder.Hidden])
+		}
+	}
+	ignore()
 	for i := len(inputs) - 1; i >= 0; i-- {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -178,6 +186,7 @@ func (o *Options) gradient(
 		if err := l.Backward(ctx, g.embedding, inputs[i], of, v); err != nil {
 			return nil, err
 		}
+		ignore()
 		step(2)
 	}
 	return g, embedding.Backward(ctx, g.embedding, windows, forward.Visitor{})
