@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/sealed"
 )
 
 // Store keeps finished artifacts under names derived from everything that they depend on, so that a run reuses the results of
@@ -31,6 +32,8 @@ type Store interface {
 	// A build may call Do for entries that it needs. Its own entry is locked meanwhile, so a run waits only for parts of what
 	// it builds. As no entry is part of itself, runs cannot wait for each other.
 	Do(ctx context.Context, l *Limits, stage, key string, build Build, keep ...string) (Artifact, error)
+	// Has returns a finished entry without comparing its files, and reports whether there is one. It waits for nobody.
+	Has(stage, key string) (Artifact, bool)
 	// Dir returns the directory of small files that outlive a run.
 	Dir() string
 	// Lock waits for the lock of such a file and returns the function that releases it.
@@ -130,6 +133,19 @@ func (s *Directory) Do(ctx context.Context, l *Limits, stage, key string, build 
 		s.offer(ctx, a)
 	}
 	return a, err
+}
+
+// Has implements Store.
+func (s *Directory) Has(stage, key string) (Artifact, bool) {
+	name := stage + "-" + key
+	a := Artifact{Name: name, Path: filepath.Join(s.dir, name)}
+	rec := &record{}
+	b, err := disk.ReadFile(filepath.Join(a.Path, doneFile), maxRecord)
+	if err != nil || sealed.Unmarshal(name, b, rec) != nil {
+		return a, false
+	}
+	a.Digest = rec.Digest
+	return a, true
 }
 
 // obtain locks an entry, and then finds, fetches or builds it.

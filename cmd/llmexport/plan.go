@@ -32,7 +32,8 @@ func (t *tool) planCommand() *cli.Command {
 			"its shards are fetched; if planning needs the weights, the error tells the size of the download. A checkpoint\n" +
 			"directory, or a repository hf://ORG/NAME[@REVISION], is planned with default options. For a recipe with\n" +
 			"quantize.budget, the model is measured first, which takes minutes; the cache keeps the result for run and for other\n" +
-			"budgets.",
+			"budgets. The time of a run is estimated from its operations and the speed of this machine, which is measured for half\n" +
+			"a second if it matters; what the cache has is left out.",
 		Flags: append(recipeFlags(), cacheFlag(),
 			&cli.BoolFlag{Name: "download", Usage: "download the weights of a repository that are not in the cache"},
 			jsonFlag()),
@@ -66,6 +67,8 @@ type planned struct {
 	UnsafeThreads map[int][]int      `json:"unsafe_threads"`
 	AutoBlocks    []plannedBlock     `json:"auto_blocks"`
 	Warnings      []string           `json:"warnings"`
+	// Estimate is what a run would take on this machine.
+	Estimate *stage.Estimate `json:"estimate,omitempty"`
 	// Remote is absent if the weights are on this machine.
 	Remote *plannedRemote `json:"remote,omitempty"`
 }
@@ -214,7 +217,7 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 		if len(sk.Headers) > 0 {
 			return nil, needsWeights("a budget needs measurements of the model", sk)
 		}
-		return t.planBudget(c, x)
+		return t.planBudget(c, x, sk)
 	}
 	src, err := source.Open(c.Context, source.OfSkeleton(sk), x.Recipe.Model.IgnoreConfig)
 	var pl *assemble.Planned
@@ -230,6 +233,9 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 		return nil, err
 	}
 	p := describe(x.Recipe.Name, pl)
+	if err := t.estimate(c, x, sk, pl, p); err != nil {
+		return nil, err
+	}
 	if len(sk.Headers) > 0 {
 		p.Remote = &plannedRemote{Download: missing(sk), Unseen: pl.Unseen()}
 		if !x.Fetch.Keep {
@@ -259,7 +265,7 @@ func needsWeights(why string, sk *hub.Skeleton) error {
 }
 
 // planBudget runs the stages that a budget needs, and plans with their result.
-func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
+func (t *tool) planBudget(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
 	st, err := openStore(c, x)
 	if err != nil {
 		return nil, err
@@ -275,7 +281,26 @@ func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return describe(x.Recipe.Name, pl), nil
+	p := describe(x.Recipe.Name, pl)
+	return p, t.estimate(c, x, sk, pl, p)
+}
+
+// estimate adds what a run would take, without what the cache has.
+func (t *tool) estimate(c *cli.Context, x *stage.Run, sk *hub.Skeleton, pl *assemble.Planned, p *planned) error {
+	if _, err := os.Stat(cacheDir(c, x)); x.Store == nil && err == nil {
+		st, err := openStore(c, x)
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		x.Store = st
+	}
+	first, err := x.Missing(c.Context, &sk.Snapshot)
+	if err != nil {
+		return err
+	}
+	p.Estimate, err = x.Estimate(pl, first)
+	return err
 }
 
 // describe summarizes a plan.
@@ -317,6 +342,31 @@ func describe(name string, pl *assemble.Planned) *planned {
 	return p
 }
 
+// writeEstimate adds the rows of the estimate.
+func (p *planned) writeEstimate(s *sheet.Table) {
+	e := p.Estimate
+	if e == nil {
+		return
+	}
+	if len(e.Stages) == 0 {
+		s.Row("time", "none: the cache has the package")
+		return
+	}
+	var parts []string
+	for _, x := range e.Stages {
+		if x.Seconds >= .5 {
+			parts = append(parts, x.Stage+" "+span(x.Seconds))
+		}
+	}
+	text := fmt.Sprintf("about %s with %d threads", span(max(e.Seconds, 1)), e.Threads)
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	s.Row("time", text)
+	s.Row("host memory", "about "+sheet.Size(e.Memory))
+	s.Row("disk", "up to "+sheet.Size(e.Disk)+" for the cache and directories")
+}
+
 func (p *planned) write(w io.Writer, first bool) error {
 	s := sheet.New("tensor", "spec", ">offset", ">bytes")
 	for _, x := range p.Tensors {
@@ -341,6 +391,7 @@ func (p *planned) write(w io.Writer, first bool) error {
 	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", sheet.Size(p.WeightBytes), p.BitsPerWeight))
 	s.Row("graph", sheet.Size(p.GraphBytes))
 	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", sheet.Size(p.DeviceBytes), p.Positions, p.DevicePosition))
+	p.writeEstimate(s)
 	for _, pack := range plan.PackWidths {
 		s.Row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
 	}

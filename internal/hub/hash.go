@@ -113,6 +113,28 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 	return files, nil
 }
 
+// Remembered reports whether [HashFiles] would read no shard, because cacheFile has the digests of all.
+func Remembered(s *Snapshot, cacheFile string) bool {
+	m := loadMemo(context.Background(), cacheFile)
+	for _, f := range s.Files {
+		if !isShard(f.Name) {
+			continue
+		}
+		path, err := filepath.Abs(filepath.Join(s.Dir, f.Name))
+		if err == nil {
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err != nil {
+			return false
+		}
+		st, err := os.Stat(path)
+		if e := m.Files[path]; err != nil || st.Size() != e.Size || st.ModTime().UnixNano() != e.MTime || !digest.IsHex(e.SHA256) {
+			return false
+		}
+	}
+	return true
+}
+
 // Reread reads the files whose digests the last [HashFiles] took from an earlier process, and compares them: neither size nor
 // time reveals bits that a disk has lost. A file that differs is fault.ErrCorrupt and is removed from the cache as HashFiles
 // does. Files are read only once.

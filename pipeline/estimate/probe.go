@@ -77,13 +77,14 @@ func (p *prober) rate(units float64, f func()) float64 {
 }
 
 func (p *prober) product() float64 {
+	const rows = probeTokens // of the matrix
 	var w kernel.Packed
-	w.Pack(p.x, p.width/2, p.width, p.width)
-	dst := make([]float32, probeTokens*p.width/2)
-	const step = 64 // tokens of a unit of work
-	return p.rate(2*probeTokens*float64(p.width)*float64(p.width/2), func() {
+	w.Pack(p.x, rows, p.width, p.width)
+	dst := make([]float32, probeTokens*rows)
+	const step = 32 // tokens of a unit of work
+	return p.rate(2*probeTokens*rows*float64(p.width), func() {
 		kernel.Parallel(p.threads, probeTokens/step, func(lo, hi int) {
-			w.MulT(dst[lo*step*(p.width/2):], p.x[lo*step*p.width:], (hi-lo)*step, p.width/2, p.width, 0, p.width/2)
+			w.MulT(dst[lo*step*rows:], p.x[lo*step*p.width:], (hi-lo)*step, rows, p.width, 0, rows)
 		})
 	})
 }

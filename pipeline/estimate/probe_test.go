@@ -10,9 +10,12 @@ import (
 
 // Every rate is measured, and a directory that does not exist is no obstacle.
 func TestProbe(t *testing.T) {
-	for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+	for _, c := range []struct {
+		dir   string
+		width int
+	}{{t.TempDir(), 1}, {t.TempDir(), 300}, {filepath.Join(t.TempDir(), "none"), 5120}} {
 		start := time.Now()
-		r := Probe(dir, 2, 256)
+		r := Probe(c.dir, 2, c.width)
 		t.Logf("%v for", time.Since(start))
 		for k, v := range r {
 			t.Logf("%v: %.3g", effort.Kind(k), v)

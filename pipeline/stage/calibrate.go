@@ -140,19 +140,14 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 
 // gather returns the windows of all sources of text. Tokens that the model draws are kept in the directory of p meanwhile.
 func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source, p *pipeline.Partial) (*corpus.Corpus, error) {
-	most := src.Decoder.MaxPositions
-	if context := r.Recipe.Target.Context; context > 0 {
-		most = min(most, context)
-	}
-	window := min(c.Window, most)
+	own, window := c.ownWindows(r, src.Decoder)
 	if window != c.Window {
 		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("window reduced to the positions of the model")
 	}
-	total, samples, sum := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0, 0.0
+	total, samples := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0
 	sec := r.Recipe.Stages["calibrate"]
 	var files []corpus.Data
 	for i, d := range c.Data {
-		sum += d.Weight
 		if d.Samples {
 			samples += d.Weight
 		} else {
@@ -162,7 +157,6 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source, p *p
 			return nil, sec.Errorf(fmt.Sprintf("data[%d].chat", i), "the model has no chat template")
 		}
 	}
-	own := int(math.Round(float64(total) * samples / sum))
 	all := &corpus.Corpus{}
 	if len(files) > 0 && own < total {
 		render, err := renderer(ctx, src)
@@ -204,6 +198,24 @@ func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source, p *p
 			"columns, errors of methods that watch the model grow quickly; raise calibrate.tokens", tokens, cols, 2*cols))
 	}
 	return all, nil
+}
+
+// ownWindows is how many windows the model writes itself, and their length in tokens.
+func (c *Calibrate) ownWindows(r *Run, d *arch.Decoder) (own, window int) {
+	most := d.MaxPositions
+	if context := r.Recipe.Target.Context; context > 0 {
+		most = min(most, context)
+	}
+	window = min(c.Window, most)
+	samples, sum := 0.0, 0.0
+	for _, x := range c.Data {
+		sum += x.Weight
+		if x.Samples {
+			samples += x.Weight
+		}
+	}
+	total := (c.Tokens+window-1)/window + c.probeWindows(window)
+	return int(math.Round(float64(total) * samples / sum)), window
 }
 
 // widest is the largest number of columns of a linear layer.

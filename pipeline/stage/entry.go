@@ -23,7 +23,15 @@ func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.
 	if err != nil {
 		return pipeline.Artifact{}, err
 	}
+	if r.looking {
+		a, ok := r.Store.Has(name, key)
+		if !ok {
+			r.missing, err = name, errMissing
+		}
+		return a, err
+	}
 	return r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (digest.Digest, error) {
+		r.announce(ctx, name)
 		if err := r.reread(ctx); err != nil {
 			return "", err
 		}

@@ -53,7 +53,11 @@ func (f *Fetch) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	// The digest depends on the content only, not on its location.
+	return f.seal(r)
+}
+
+// seal records the checkpoint, whose digest depends on the content only, not on its location.
+func (f *Fetch) seal(r *Run) error {
 	b, err := json.Marshal(r.origin.Files)
 	if err != nil {
 		return err
@@ -90,6 +94,8 @@ func (f *Fetch) originOf(s *hub.Snapshot) source.Origin {
 // digestsFile remembers the digests of files, in the store.
 const digestsFile = "digests.json"
 
+func digestsPath(s pipeline.Store) string { return filepath.Join(s.Dir(), digestsFile) }
+
 // hash records the digests of the files that are on this machine.
 func (f *Fetch) hash(ctx context.Context, r *Run, s *hub.Snapshot) (err error) {
 	unlock, err := r.Store.Lock(ctx, digestsFile)
@@ -98,7 +104,7 @@ func (f *Fetch) hash(ctx context.Context, r *Run, s *hub.Snapshot) (err error) {
 	}
 	defer unlock()
 	r.here = s
-	r.origin.Files, err = hub.HashFiles(ctx, s, filepath.Join(r.Store.Dir(), digestsFile))
+	r.origin.Files, err = hub.HashFiles(ctx, s, digestsPath(r.Store))
 	return again(s, err)
 }
 

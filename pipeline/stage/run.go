@@ -43,6 +43,10 @@ type Run struct {
 	plannedFor digest.Digest     // of the allocation
 	ahead      *assemble.Ahead
 	reading    sync.WaitGroup // of the tokenizer, ahead
+
+	announced bool   // the estimate has been logged
+	looking   bool   // see Missing
+	missing   string // the entry that was not found
 }
 
 // Made holds the artifacts of the stages that have run so far.
@@ -112,7 +116,7 @@ func (r *Run) Execute(ctx context.Context, until string) ([]pipeline.Timing, err
 // Restart implements [pipeline.Followed].
 func (r *Run) Restart() {
 	r.Close()
-	r.Made = Made{}
+	r.Made, r.announced = Made{}, false
 }
 
 // Close stops the work ahead and closes the checkpoint; a later stage opens it again.
