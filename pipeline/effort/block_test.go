@@ -27,10 +27,6 @@ func TestBlocks(t *testing.T) {
 		{"attention", &arch.Attention{Heads: 2, KVHeads: 1, HeadDim: 4, Q: layer(8, 3), K: layer(4, 3), V: layer(4, 3), O: layer(3, 8)},
 			Product, 2*20*(24+12+12+24) + 2*2*100*2*(4+4)},
 		{"convolution", &arch.ShortConv{In: layer(9, 3), Out: layer(3, 3), Taps: make([]arch.Weight, 4)}, Scalar, 2 * 20 * 3 * 4},
-		{"delta net", &arch.DeltaNet{KeyHeads: 1, ValueHeads: 2, KeyDim: 3, ValueDim: 5, QKV: layer(16, 3), Z: layer(10, 3), B: layer(2, 3),
-			A: layer(2, 3), Taps: make([]arch.Weight, 4), Out: layer(3, 10)}, Scalar, 2*20*16*4 + 20*2*4*2*3*5},
-		{"Mamba 2", &arch.Mamba2{Heads: 2, HeadDim: 5, Groups: 1, State: 7, Z: layer(10, 3), XBC: layer(24, 3), Dt: layer(2, 3),
-			Taps: make([]arch.Weight, 4), Out: layer(3, 10)}, Scalar, 2*20*24*4 + 20*2*3*2*7*5},
 	} {
 		if got := text.block(c.block)[c.kind]; got != c.want {
 			t.Errorf("%s: %v of %v, want %v", c.name, got, c.kind, c.want)
