@@ -62,6 +62,12 @@ func planJSON(t *testing.T, args ...string) (plan map[string]any, remote planned
 	if err := json.Unmarshal(all.Plans[0], &r); err != nil {
 		t.Fatal(err)
 	}
+	// The times of an estimate depend on the moment.
+	e, ok := plan["estimate"].(map[string]any)
+	if seconds, _ := e["seconds"].(float64); !ok || seconds <= 0 {
+		t.Errorf("estimate %v", e)
+	}
+	delete(plan, "estimate")
 	delete(plan, "remote")
 	delete(plan, "name")
 	return plan, r.Remote
