@@ -23,6 +23,7 @@ type feedback struct {
 	blocks     int // of a row
 	candidates int
 	sweeps     int
+	coupling   float64 // GPTQ.Outputs
 
 	hessian    []float32 // [cols, cols], not damped
 	damping    float64   // as requested, in units of the mean of the diagonal

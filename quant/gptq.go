@@ -29,6 +29,9 @@ type GPTQ struct {
 	Mismatch float64 `json:"mismatch" jsonschema:"minimum=0,maximum=1" jsonschema_description:"How far the target moves towards weights that make up for the errors of earlier layers."`
 	// Sweeps of least squares and coordinate descent.
 	Sweeps int `json:"sweeps" jsonschema:"minimum=0,maximum=100" jsonschema_description:"Sweeps of refitting scales and moving codes after the feedback."`
+	// Outputs is the ridge of the moments of output gradients in units of their mean diagonal, see [Refiner]; 0 leaves every
+	// row to itself.
+	Outputs float64 `json:"outputs" jsonschema:"minimum=0,maximum=100" jsonschema_description:"Ridge of the moments of the gradients at outputs, in units of their mean diagonal, for rows that make up for each other's errors; 0 leaves every row to itself."`
 	// Candidates of the search for the grid of a block.
 	Candidates int `json:"candidates" jsonschema:"minimum=1,maximum=200" jsonschema_description:"Scales tried for every block."`
 	// Order is OrderGroup or OrderNatural.
@@ -45,7 +48,9 @@ const (
 )
 
 // NewGPTQ returns the defaults.
-func NewGPTQ() *GPTQ { return &GPTQ{Mismatch: 0.5, Sweeps: 3, Candidates: 24, Order: OrderGroup} }
+func NewGPTQ() *GPTQ {
+	return &GPTQ{Mismatch: 0.5, Sweeps: 3, Outputs: 1, Candidates: 24, Order: OrderGroup}
+}
 
 // Name implements Method.
 func (*GPTQ) Name() string { return "gptq" }
@@ -65,6 +70,8 @@ func (q *GPTQ) Validate() error {
 		return fmt.Errorf("mismatch must be from 0 to 1, not %v", q.Mismatch)
 	case q.Sweeps < 0 || q.Sweeps > 100:
 		return fmt.Errorf("sweeps must be from 0 to 100, not %d", q.Sweeps)
+	case !(q.Outputs >= 0 && q.Outputs <= 100):
+		return fmt.Errorf("outputs must be from 0 to 100, not %v", q.Outputs)
 	case q.Candidates < 1 || q.Candidates > 200:
 		return fmt.Errorf("candidates must be from 1 to 200, not %d", q.Candidates)
 	case q.Order != OrderGroup && q.Order != OrderNatural:
@@ -100,7 +107,8 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 	if err := checkInputs(in, cols, threads); err != nil {
 		return nil, err
 	}
-	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps, hessian: in.Hessian}
+	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps,
+		coupling: q.Outputs, hessian: in.Hessian}
 	diagonal := in.Diagonal()
 	sum := 0.0
 	for i, v := range diagonal {
@@ -152,6 +160,9 @@ func (q *GPTQ) Quick() Quantizer {
 	}
 	return &x
 }
+
+// Couples reports whether encoders implement [Refiner] and want to be called.
+func (q *GPTQ) Couples() bool { return q.Outputs > 0 && q.Sweeps > 0 }
 
 // Crosses reports whether Prepare needs Stats.Cross.
 func (q *GPTQ) Crosses() bool { return q.Mismatch > 0 }

@@ -130,9 +130,16 @@ type quantization struct {
 	coder       coder
 	finished    *Finished
 	done, total int64
+	outputs     *outputMoments // or nil
+}
+
+// open reports whether a matrix is still to be encoded by a method.
+func (q *quantization) open(tensor string) bool {
+	return !q.finished.Has(tensor) && q.coded(tensor)
 }
 
 func (q *quantization) run(ctx context.Context) error {
+	defer func() { q.outputs.close() }()
 	table, err := q.table(ctx)
 	if err != nil {
 		return err
@@ -147,7 +154,7 @@ func (q *quantization) run(ctx context.Context) error {
 	}
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
-			if name := l.Weight.Tensor; !q.finished.Has(name) && q.coded(name) {
+			if name := l.Weight.Tensor; q.open(name) {
 				return true
 			}
 		}
@@ -177,7 +184,7 @@ func (q *quantization) run(ctx context.Context) error {
 func (q *quantization) watching() bool {
 	open := false
 	q.Decoder.Linears(func(_ string, l *arch.Linear) {
-		open = open || !q.finished.Has(l.Weight.Tensor) && q.coded(l.Weight.Tensor)
+		open = open || q.open(l.Weight.Tensor)
 	})
 	return open && q.Chain.Quantizer.Needs() != quant.Nothing
 }
@@ -282,6 +289,9 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 		return nil, err
 	}
 	for i, l := range linears {
+		if err := q.refine(ctx, all[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", all[i].name, err)
+		}
 		op := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}
 		op.measure(l, all[i].hat, st, q.Threads)
 		if st != nil {

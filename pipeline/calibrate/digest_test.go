@@ -18,9 +18,9 @@ const tierVariable = "LLMEXPORT_KERNEL"
 // codesDigests hold the bits of gptq, sequential, on every machine and in every tier: of the attention of a trained model, and
 // of a small one with its table, before and after tuning.
 var codesDigests = []string{
-	"tiny-qwen3 a597b2ca1e84e2a7",
-	"llama-bias a6c78edaeb615595",
-	"tuned c39a08ad6f2f77f5",
+	"tiny-qwen3 12de1c949ccfc6a7",
+	"llama-bias d986e988a333485c",
+	"tuned 0ea09370fdda9ea2",
 }
 
 func TestDigest(t *testing.T) {

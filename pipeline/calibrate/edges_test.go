@@ -69,7 +69,9 @@ func TestDeadChannels(t *testing.T) {
 
 // Rows of one value, blocks and rows of zeros come back as they are, as near as scales of 16 bits allow.
 func TestConstantRowsAndZeroBlocks(t *testing.T) {
-	for _, list := range [][]quant.Method{{quant.RTN{}}, {quant.NewSearch()}, {quant.NewHQQ()}, {quant.NewGPTQ()}} {
+	gptq := quant.NewGPTQ()
+	gptq.Outputs = 0 // else these rows, which have no error, make up for those of others
+	for _, list := range [][]quant.Method{{quant.RTN{}}, {quant.NewSearch()}, {quant.NewHQQ()}, {gptq}} {
 		for _, symmetric := range []bool{false, true} {
 			t.Run(fmt.Sprint(list[0].Name(), symmetric), func(t *testing.T) {
 				d, src := openCheckpoint(t, familyDir("qwen2-tied"))

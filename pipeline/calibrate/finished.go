@@ -33,8 +33,8 @@ type Op struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Resumable are patterns of the names of files from which a killed [Quantize] resumes.
-var Resumable = []string{"[0-9]*.codes", "rotated-*.f32", journalFile, overlayFile, foldingsFile}
+// Resumable are patterns of the names of files from which a killed [Quantize] or [Tune] resumes.
+var Resumable = []string{"[0-9]*.codes", "rotated-*.f32", journalFile, overlayFile, foldingsFile, snapshotFile}
 
 // Files of a directory. Those of tuned scales have a prefix.
 const (

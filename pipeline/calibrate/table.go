@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 
@@ -20,11 +21,20 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	var st *quant.Stats
-	if q.Chain.Quantizer.Needs() != quant.Nothing && !q.finished.Has(e.Weight.Tensor) && q.coded(e.Weight.Tensor) {
-		if st, err = q.tableStats(ctx, q.model); err != nil {
+	if q.couples() {
+		if q.outputs, err = newOutputMoments(ctx, &q.Options, q.open); err != nil {
 			return nil, err
 		}
+	}
+	var st *quant.Stats
+	open := q.Chain.Quantizer.Needs() != quant.Nothing && q.open(e.Weight.Tensor)
+	if open || q.outputs != nil {
+		if st, err = q.tableStats(ctx, q.model, q.outputs); err != nil {
+			return nil, err
+		}
+	}
+	if !open {
+		st = nil
 	}
 	return q.matrix(ctx, e, st)
 }
@@ -37,7 +47,11 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // for a row, which cancels. So a tied table is encoded as a matrix whose inputs have the moments E[g gT] + (1 - E sum p^2) E[h
 // hT], and a table used only for lookup with the first of them. If logits are scaled or bounded, 1 - sum p^2 becomes the sum of
 // p (1-p) d^2, where d is the derivative of a logit by the output of the table.
-func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
+//
+// The same pass gathers the moments of outputs, if not nil.
+func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *outputMoments) (*quant.Stats, error) {
+	var failed error
+	visitor := outputs.visitor(&failed)
 	moments := newTableMoments(o.Decoder)
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
@@ -47,8 +61,8 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stat
 	}
 	for at := 0; at < len(windows); at += step {
 		part := windows[at:min(at+step, len(windows))]
-		g, err := o.gradient(ctx, m, top, part, at, forward.Visitor{}, func(int) {})
-		if err != nil {
+		g, err := o.gradient(ctx, m, top, part, at, visitor, func(int) {})
+		if err = cmp.Or(err, failed); err != nil {
 			return nil, err
 		}
 		moments.add(o, g)

@@ -2,14 +2,19 @@ package calibrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
@@ -24,7 +29,12 @@ import (
 // changes: s = s0 (1 + a), z = z0 + s0 b, gamma = gamma0 (1 + c). Cost: for every token a forward pass of the float model, two
 // of the encoded one, and a backward pass that takes the time of three.
 //
-// The result is written to o.Dir, like that of [Quantize]; f does not change.
+// A sixteenth of the windows is held back. The divergence on them, with scales rounded as they are stored, is measured before
+// the first step and after every quarter of the steps, and the parameters with the least one are stored: on these windows the
+// result is never worse than f. [LeastTuning] is the memory.
+//
+// The result is written to o.Dir, like that of [Quantize]; f does not change. A killed or cancelled call leaves a snapshot in
+// o.Dir, from which the next one continues with the same bytes.
 func Tune(ctx context.Context, o Options, s Scheme, f *Finished) (*Finished, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -36,30 +46,66 @@ func Tune(ctx context.Context, o Options, s Scheme, f *Finished) (*Finished, err
 	if err != nil {
 		return nil, err
 	}
-	t := &tuning{Options: o, Scheme: s, Distill: s.Chain.Tuner, source: src}
-	if t.teacher, err = forward.New(o.Decoder, o.Source, o.Threads); err != nil {
-		return nil, err
-	}
-	if t.student, err = forward.New(o.Decoder, src, o.Threads); err != nil {
-		return nil, err
-	}
+	t := &tuning{Options: o, Scheme: s, Distill: s.Chain.Tuner, source: src, codes: f.Digest()}
+	t.text, t.held = holdBack(o.Windows)
 	if err := t.open(f); err != nil {
 		return nil, err
 	}
-	for t.step = 0; t.step < t.Steps; t.step++ {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
-		}
-		kl, err := t.descend(ctx)
-		if err != nil {
-			return nil, err
-		}
-		zerolog.Ctx(ctx).Debug().Int("step", t.step).Float64("kl", kl).Msg("tuned")
-		if o.Progress != nil {
-			o.Progress(int64(t.step+1), int64(t.Steps))
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	if f, err = t.write(f); err != nil {
+		return nil, err
+	}
+	return f, t.forget()
+}
+
+// heldShare is the divisor of the number of windows that are held back, judgements how often they are measured after the
+// first time.
+const heldShare, judgements = 16, 4
+
+// holdBack separates the windows that choose among steps from those that tuning learns from. A single window serves both ends.
+func holdBack(windows [][]int32) (text, held [][]int32) {
+	n := max(1, len(windows)/heldShare)
+	if len(windows) == 1 {
+		return windows, windows
+	}
+	for i, w := range windows {
+		if len(held) < n && i == (2*len(held)+1)*len(windows)/(2*n) {
+			held = append(held, w)
+		} else {
+			text = append(text, w)
 		}
 	}
-	return t.write(f)
+	return text, held
+}
+
+// LeastTuning is about how many bytes [Tune] needs, with steps of so many tokens in windows of length: the weights of the
+// encoded model as rows and as panels, its codes, parameters with their running means for every block, the gradient of its
+// largest matrix, logits, the states before every layer, and what a layer keeps of a group of tokens for its gradients.
+func LeastTuning(d *arch.Decoder, length, tokens int) int64 {
+	var weights, largest, row int64
+	count := func(l *arch.Linear) {
+		n := int64(l.Weight.Rows) * int64(l.Weight.Cols)
+		weights, largest = weights+n, max(largest, n)
+	}
+	perLayer := map[string]int64{}
+	d.Linears(func(name string, l *arch.Linear) {
+		count(l)
+		if l != &d.Head {
+			parts := strings.SplitN(name, ".", 3)
+			perLayer[parts[0]+"."+parts[1]] += int64(l.Weight.Rows) + int64(l.Weight.Cols)
+		}
+	})
+	for _, n := range perLayer {
+		row = max(row, n)
+	}
+	if !d.Tied {
+		count(&arch.Linear{Weight: d.Embedding})
+	}
+	states := int64(max(tokens, length)) * int64(d.Hidden) * int64(len(d.Layers)+6)
+	group := int64(max(chunkTokens, length)) * row * 3 / 2
+	return 11*weights + 4*largest + 3*min(forward.LogitBytes, 4*chunkTokens*int64(d.Vocab)) + 4*(states+group)
 }
 
 // tuning is the state of Tune.
@@ -67,24 +113,152 @@ type tuning struct {
 	Options
 	Scheme
 	*quant.Distill
+	snapshot
+	codes            string // digest of what is tuned
 	source           tensor.Source
 	teacher, student *forward.Model
-	step             int
+	text, held       [][]int32
+	want             []float32 // outputs of the teacher on the held-back windows, before the head
 
 	matrices  map[string]*tunedMatrix
 	order     []*tunedMatrix
 	gammas    map[string]*parameters
 	originals map[string][]float32 // of gammas
+	all       []*parameters        // in a fixed order
 
 	table          *tunedMatrix // the lookup table for tokens
-	teachers       []*forward.Layer
 	students       []*forward.Layer
 	thead, shead   *forward.Head
 	lookup         *forward.Embedding // of the student
 	embedding      *forward.Linear    // of the student
-	text           *forward.Embedding // of the teacher
 	norms          []*forward.Norm    // of the student
 	gradientBuffer []float32
+	got, wanted    []float32 // logits
+}
+
+// run takes the steps that are left, and ends with the best parameters in place.
+func (t *tuning) run(ctx context.Context) error {
+	final, err := t.teach(ctx, t.held)
+	if err != nil {
+		return err
+	}
+	t.want = final
+	if !t.restore(ctx) {
+		t.snapshot = snapshot{Judged: -1}
+	}
+	writing, last := time.Duration(0), time.Now()
+	shown := 0
+	for {
+		if t.Progress != nil && t.Step > shown {
+			shown = t.Step
+			t.Progress(int64(t.Step), int64(t.Steps))
+		}
+		if err := t.advance(ctx); err != nil {
+			if ctx.Err() != nil { // a step that was cut off has moved nothing
+				err = errors.Join(err, t.save())
+			}
+			return err
+		}
+		if t.Judged == t.Steps {
+			break
+		}
+		if since := time.Since(last); since > min(snapshotShare*writing, snapshotMost) {
+			start := time.Now()
+			if err := t.save(); err != nil {
+				return err
+			}
+			last = time.Now()
+			writing = last.Sub(start)
+		}
+	}
+	zerolog.Ctx(ctx).Info().Float64("before", t.First).Float64("after", t.Least).Int("step", t.Best).
+		Msg("tuned; divergence on the held-back windows, with the best of the steps")
+	for _, p := range t.all {
+		copy(p.value, p.best)
+	}
+	return nil
+}
+
+// advance judges the parameters if it is time to, and takes a step otherwise.
+func (t *tuning) advance(ctx context.Context) error {
+	every := (t.Steps + judgements - 1) / judgements
+	if t.Judged < t.Step && (t.Step%every == 0 || t.Step == t.Steps) {
+		return t.judge(ctx)
+	}
+	kl, err := t.descend(ctx)
+	if err != nil {
+		return err
+	}
+	zerolog.Ctx(ctx).Debug().Int("step", t.Step).Float64("kl", kl).Msg("tuned")
+	t.moveAll()
+	t.Step++
+	return nil
+}
+
+// judge measures the divergence on the held-back windows, and keeps the parameters if it is the least so far.
+func (t *tuning) judge(ctx context.Context) error {
+	t.set(true)
+	h, err := t.lookup.States(ctx, t.held)
+	if err != nil {
+		return err
+	}
+	of := forward.Equal(len(t.held), len(t.held[0]))
+	for _, l := range t.students {
+		if err := l.Forward(ctx, h, of); err != nil {
+			return err
+		}
+	}
+	t.shead.Input(h, h)
+	var sum float64
+	width, vocab := t.Decoder.Hidden, t.Decoder.Vocab
+	rows := max(1, min(chunkTokens, forward.LogitBytes/4/vocab))
+	for lo := 0; lo < len(h); lo += rows * width {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		hi := min(lo+rows*width, len(h))
+		t.got, t.wanted = grow(t.got, (hi-lo)/width*vocab), grow(t.wanted, (hi-lo)/width*vocab)
+		if err := t.shead.Logits(ctx, t.got, h[lo:hi]); err != nil {
+			return err
+		}
+		if err := t.thead.Logits(ctx, t.wanted, t.want[lo:hi]); err != nil {
+			return err
+		}
+		sum += t.student.KLGradient(t.got, t.wanted)
+	}
+	kl := sum / float64(len(h)/width)
+	zerolog.Ctx(ctx).Debug().Int("step", t.Step).Float64("kl", kl).Msg("judged on held-back windows")
+	if t.Step == 0 {
+		t.First = kl
+	}
+	if t.Step == 0 || kl < t.Least {
+		t.Best, t.Least = t.Step, kl
+		for _, p := range t.all {
+			copy(p.best, p.value)
+		}
+	}
+	t.Judged = t.Step
+	return nil
+}
+
+// teach returns the outputs of the float model before the head, [tokens, Hidden].
+func (t *tuning) teach(ctx context.Context, windows [][]int32) ([]float32, error) {
+	e, err := t.teacher.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	h, err := e.States(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	of := forward.Equal(len(windows), len(windows[0]))
+	for i := range t.Decoder.Layers {
+		if err := t.teacher.Layer(i).Forward(ctx, h, of); err != nil {
+			return nil, err
+		}
+	}
+	t.thead.Input(h, h)
+	return h, nil
 }
 
 // tunedMatrix is an encoded matrix with parameters for every block.
@@ -97,46 +271,16 @@ type tunedMatrix struct {
 	weights    []float32    // current
 }
 
-// parameters are numbers that Adam tunes, with the running means of their gradients.
-type parameters struct {
-	value, gradient, mean, square []float32
-}
-
-func newParameters(n int) *parameters {
-	return &parameters{make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)}
-}
-
-// Adam's constants (arXiv 1412.6980).
-const (
-	adamMean, adamSquare = 0.9, 0.999
-	adamFloor            = 1e-12
-)
-
-// move takes one step along the gradient and clears it. step counts from 1.
-func (p *parameters) move(rate float64, step, threads int) {
-	m0, v0 := 1-power(adamMean, step), 1-power(adamSquare, step)
-	kernel.Parallel(threads, len(p.value), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			g := float64(p.gradient[i])
-			m := float64(adamMean*float64(p.mean[i])) + float64((1-adamMean)*g)
-			v := float64(adamSquare*float64(p.square[i])) + float64((1-adamSquare)*float64(g*g))
-			p.mean[i], p.square[i] = float32(m), float32(v)
-			p.value[i] -= float32(rate * (m / m0) / (math.Sqrt(v/v0) + adamFloor))
-			p.gradient[i] = 0
-		}
-	})
-}
-
-func power(x float64, n int) float64 {
-	y := 1.0
-	for range n {
-		y = float64(y * x)
+// open decodes the matrices and loads the encoded model. The float model reads its weights when it needs them, and keeps what
+// the memory limit leaves room for.
+func (t *tuning) open(f *Finished) (err error) {
+	if t.teacher, err = forward.New(t.Decoder, t.Source, t.Threads); err != nil {
+		return err
 	}
-	return y
-}
-
-// open decodes the matrices and loads both models.
-func (t *tuning) open(f *Finished) error {
+	t.teacher.Keep(max(0, t.Memory-LeastTuning(t.Decoder, len(t.Windows[0]), t.Tokens)))
+	if t.student, err = forward.New(t.Decoder, t.source, t.Threads); err != nil {
+		return err
+	}
 	t.matrices, t.gammas, t.originals = map[string]*tunedMatrix{}, map[string]*parameters{}, map[string][]float32{}
 	add := func(l *forward.Linear) error {
 		name := l.Weight.Tensor
@@ -170,14 +314,10 @@ func (t *tuning) open(f *Finished) error {
 		if !spec.Symmetric {
 			x.off = newParameters(len(x.blocks.Scale))
 		}
-		x.weights = make([]float32, l.Rows*l.Cols)
+		x.weights = l.W // overwritten before it is used
 		t.matrices[name] = x
 		t.order = append(t.order, x)
 		return nil
-	}
-	var err error
-	if t.text, err = t.teacher.Embedding(); err != nil {
-		return err
 	}
 	if t.lookup, err = t.student.Embedding(); err != nil {
 		return err
@@ -190,15 +330,11 @@ func (t *tuning) open(f *Finished) error {
 	}
 	t.table = t.matrices[t.embedding.Weight.Tensor]
 	for i := range t.Decoder.Layers {
-		a, err := t.teacher.LoadLayer(i)
-		if err != nil {
-			return err
-		}
 		b, err := t.student.LoadLayer(i)
 		if err != nil {
 			return err
 		}
-		t.teachers, t.students = append(t.teachers, a), append(t.students, b)
+		t.students = append(t.students, b)
 		for _, l := range b.Linears() {
 			if err := add(l); err != nil {
 				return err
@@ -206,7 +342,7 @@ func (t *tuning) open(f *Finished) error {
 		}
 		t.norms = append(t.norms, b.Norms()...)
 	}
-	if t.thead, err = t.teacher.LoadHead(); err != nil {
+	if t.thead, err = t.teacher.Head(); err != nil {
 		return err
 	}
 	if t.shead, err = t.student.LoadHead(); err != nil {
@@ -220,7 +356,19 @@ func (t *tuning) open(f *Finished) error {
 		t.gammas[n.Weight.Tensor] = newParameters(len(n.Gamma))
 		t.originals[n.Weight.Tensor] = slices.Clone(n.Gamma)
 	}
-	return add(t.shead.Linear)
+	if err := add(t.shead.Linear); err != nil {
+		return err
+	}
+	for _, x := range t.order {
+		t.all = append(t.all, x.scale)
+		if x.off != nil {
+			t.all = append(t.all, x.off)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.gammas)) {
+		t.all = append(t.all, t.gammas[name])
+	}
+	return nil
 }
 
 // now computes the blocks that the parameters stand for, optionally rounded to their stored precision.
@@ -264,10 +412,11 @@ func (x *tunedMatrix) gather(dw []float32, threads int) {
 	})
 }
 
-// set copies the weights and gammas that the parameters stand for into the student.
-func (t *tuning) set() {
+// set copies the weights and gammas that the parameters stand for into the student, optionally with scales rounded to their
+// stored precision.
+func (t *tuning) set(rounded bool) {
 	for _, x := range t.order {
-		b := x.now(false)
+		b := x.now(rounded)
 		rows := x.layout.Rows
 		per, blocks := x.layout.Cols, x.layout.Blocks
 		kernel.Parallel(t.Threads, rows, func(lo, hi int) {
@@ -303,27 +452,21 @@ func (t *tuning) batch() [][]int32 {
 	n := max(1, t.Tokens/len(t.Windows[0]))
 	list := make([][]int32, n)
 	for i := range list {
-		list[i] = t.Windows[(t.step*n+i)%len(t.Windows)]
+		list[i] = t.text[(t.Step*n+i)%len(t.text)]
 	}
 	return list
 }
 
-// descend takes one step, and returns the divergence before it.
+// descend gathers the gradients of a step, and returns the divergence.
 func (t *tuning) descend(ctx context.Context) (float64, error) {
-	t.set()
+	t.set(false)
 	windows := t.batch()
 	length := len(windows[0])
 	of := forward.Equal(len(windows), length)
-	final, err := t.text.States(ctx, windows)
+	final, err := t.teach(ctx, windows)
 	if err != nil {
 		return 0, err
 	}
-	for _, l := range t.teachers {
-		if err := l.Forward(ctx, final, of); err != nil {
-			return 0, err
-		}
-	}
-	t.thead.Input(final, final)
 	h, err := t.lookup.States(ctx, windows)
 	if err != nil {
 		return 0, err
@@ -354,14 +497,13 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	dh := make([]float32, len(h))
 	width, vocab := t.Decoder.Hidden, t.Decoder.Vocab
 	var loss float64
-	var p []float32
 	err = t.shead.Backward(ctx, dh, h, func(token int, logits []float32) error {
 		rows := len(logits) / vocab
-		p = grow(p, len(logits))
-		if err := t.thead.Logits(ctx, p, final[token*width:(token+rows)*width]); err != nil {
+		t.wanted = grow(t.wanted, len(logits))
+		if err := t.thead.Logits(ctx, t.wanted, final[token*width:(token+rows)*width]); err != nil {
 			return err
 		}
-		loss += t.student.KLGradient(logits, p)
+		loss += t.student.KLGradient(logits, t.wanted)
 		effort.TallyOf(ctx).Add(effort.Element, 2*estimate.LogitFunctions*len(logits))
 		return nil
 	}, visitor)
@@ -386,7 +528,6 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	if loss-loss != 0 {
 		return 0, fmt.Errorf("tuning: the divergence is %g", loss)
 	}
-	t.moveAll()
 	return loss / float64(tokens), nil
 }
 
@@ -413,16 +554,10 @@ func (t *tuning) gatherTable(dh []float32, tokens []int32) {
 
 // moveAll moves every parameter; the rate falls to 0 along half a cosine.
 func (t *tuning) moveAll() {
-	_, c := kernel.Sincos(math.Pi * float64(t.step) / float64(t.Steps))
+	_, c := kernel.Sincos(math.Pi * float64(t.Step) / float64(t.Steps))
 	rate := t.Rate * (1 + c) / 2
-	for _, x := range t.order {
-		x.scale.move(rate, t.step+1, t.Threads)
-		if x.off != nil {
-			x.off.move(rate, t.step+1, t.Threads)
-		}
-	}
-	for _, p := range t.gammas { // independent of each other, in any order
-		p.move(rate, t.step+1, t.Threads)
+	for _, p := range t.all {
+		p.move(rate, t.Step+1, t.Threads)
 	}
 }
 

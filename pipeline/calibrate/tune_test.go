@@ -159,16 +159,16 @@ func TestTuneLeavesSource(t *testing.T) {
 	}
 }
 
-// A tuning that was killed, or cancelled, starts again and produces the same bytes; until it is complete, opening
-// returns the model before it.
+// A tuning that was killed, or cancelled, continues after its last snapshot and produces the same bytes; a damaged snapshot, or
+// that of another model, counts as none. Until a tuning is complete, opening returns the model before it.
 func TestTuneKilled(t *testing.T) {
 	j := tuningJob(t, "llama-bias")
 	if _, n, dir := killPoint(); dir != "" {
 		f, err := OpenFinished(dir, "")
 		check(t, err)
 		j.Dir = dir
-		j.Progress = func(int64, int64) {
-			if n--; n == 0 {
+		j.Progress = func(done, _ int64) {
+			if done == int64(n) {
 				killSelf()
 			}
 		}
@@ -181,38 +181,58 @@ func TestTuneKilled(t *testing.T) {
 	check(t, err)
 	want := content(t, j.Dir)
 	lost := errors.New("lost")
-	for _, c := range []struct {
-		name string
-		stop func(dir string)
-	}{
-		{"killed", func(dir string) { wantKilled(t, killedChild("TestTuneKilled", "progress", 2, dir)) }},
-		{"cancelled", func(dir string) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			o := j.Options
-			o.Dir = dir
-			o.Progress = func(done, _ int64) {
-				if done > 1 {
-					t.Errorf("step %d behind the cancellation", done)
-				}
+	cancelled := func(t *testing.T, dir string) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := j.Options
+		o.Dir = dir
+		o.Progress = func(done, _ int64) {
+			if done > 2 {
+				t.Errorf("step %d after the cancellation", done)
+			}
+			if done == 2 {
 				cancel(lost)
 			}
-			if _, err := Tune(ctx, o, j.Scheme, f); !errors.Is(err, lost) {
-				t.Errorf("cancelled: %v", err)
-			}
-		}},
-		{"while it wrote", func(dir string) {
+		}
+		if _, err := Tune(ctx, o, j.Scheme, f); !errors.Is(err, lost) {
+			t.Errorf("cancelled: %v", err)
+		}
+	}
+	damage := func(t *testing.T, dir string, edit func(b []byte) []byte) {
+		cancelled(t, dir)
+		path := filepath.Join(dir, snapshotFile)
+		b, err := os.ReadFile(path)
+		check(t, err)
+		check(t, os.WriteFile(path, edit(b), 0o666))
+	}
+	for _, c := range []struct {
+		name string
+		stop func(t *testing.T, dir string)
+		from int64 // the first step that the next call reports
+	}{
+		{"killed", func(t *testing.T, dir string) { wantKilled(t, killedChild("TestTuneKilled", "progress", 2, dir)) }, 1},
+		{"cancelled", cancelled, 2},
+		{"a byte of the snapshot", func(t *testing.T, dir string) {
+			damage(t, dir, func(b []byte) []byte {
+				b[len(b)-5] ^= 1
+				return b
+			})
+		}, 1},
+		{"half of the snapshot", func(t *testing.T, dir string) { damage(t, dir, func(b []byte) []byte { return b[:len(b)/2] }) }, 1},
+		{"a longer snapshot", func(t *testing.T, dir string) { damage(t, dir, func(b []byte) []byte { return append(b, 0) }) }, 1},
+		{"no snapshot", func(t *testing.T, dir string) { damage(t, dir, func(b []byte) []byte { return nil }) }, 1},
+		{"while it wrote", func(t *testing.T, dir string) {
 			o := j.Options
 			o.Dir = dir
 			_, err := Tune(t.Context(), o, j.Scheme, f)
 			check(t, err)
 			check(t, os.Remove(filepath.Join(dir, tunedPrefix+overlayFile)))
 			check(t, os.Truncate(filepath.Join(dir, tunedPrefix+journalFile), 300))
-		}},
+		}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			f := j.run(t, dir)
-			c.stop(dir)
+			c.stop(t, dir)
 			opened, err := OpenFinished(dir, "")
 			check(t, err)
 			if opened.Digest() != f.Digest() {
@@ -220,13 +240,106 @@ func TestTuneKilled(t *testing.T) {
 			}
 			o := j.Options
 			o.Dir = dir
+			first := int64(-1)
+			o.Progress = func(done, _ int64) {
+				if first < 0 {
+					first = done
+				}
+			}
 			again, err := Tune(t.Context(), o, j.Scheme, opened)
 			check(t, err)
+			if first < c.from || c.from == 1 && c.name != "killed" && first != 1 {
+				t.Errorf("continued from step %d, not %d", first, c.from)
+			}
 			if again.Digest() != g.Digest() {
 				t.Error("other digest")
 			}
 			same(t, "tuned again", want, content(t, dir))
 		})
+	}
+}
+
+// A snapshot of other codes is not continued.
+func TestTuneOtherCodes(t *testing.T) {
+	j := tuningJob(t, "llama")
+	j.Dir = t.TempDir()
+	f := j.run(t, j.Dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	j.Progress = func(done, _ int64) {
+		if done == 1 {
+			cancel()
+		}
+	}
+	if _, err := Tune(ctx, j.Options, j.Scheme, f); err == nil {
+		t.Fatal("not cancelled")
+	}
+	snapshot, err := os.ReadFile(filepath.Join(j.Dir, snapshotFile))
+	check(t, err)
+	other := tuningJob(t, "llama")
+	other.Chain = chainOf(t, quant.NewSearch(), quickly(3))
+	other.Dir = t.TempDir()
+	g := other.run(t, other.Dir)
+	check(t, os.WriteFile(filepath.Join(other.Dir, snapshotFile), snapshot, 0o666))
+	first := int64(-1)
+	other.Progress = func(done, _ int64) {
+		if first < 0 {
+			first = done
+		}
+	}
+	_, err = Tune(t.Context(), other.Options, other.Scheme, g)
+	check(t, err)
+	if first != 1 {
+		t.Errorf("continued from step %d of other codes", first)
+	}
+}
+
+// Steps that make the model worse on the held-back windows are not kept: with a rate that ruins the model, nothing changes.
+func TestTuneNeverWorse(t *testing.T) {
+	j := tuningJob(t, "llama-bias")
+	ruin := quickly(3)
+	ruin.Rate = 0.1
+	j.Chain = chainOf(t, quant.RTN{}, ruin)
+	j.Specs = maps.Clone(j.Specs)
+	for name, s := range j.Specs {
+		if s.Bits != 16 {
+			s.Bits = 8 // nothing to gain
+			j.Specs[name] = s
+		}
+	}
+	j.Dir = t.TempDir()
+	f := j.run(t, j.Dir)
+	_, held := holdBack(j.Windows)
+	before := kl(t, j, f, held)
+	g, err := Tune(t.Context(), j.Options, j.Scheme, f)
+	check(t, err)
+	if after := kl(t, j, g, held); after != before {
+		t.Errorf("divergence on the held-back windows %g, was %g", after, before)
+	}
+	for i, op := range g.Ops {
+		if op.SHA256 != f.Ops[i].SHA256 {
+			t.Errorf("%s has changed", op.Tensor)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(j.Dir, snapshotFile)); !os.IsNotExist(err) {
+		t.Errorf("the snapshot is left: %v", err)
+	}
+}
+
+// Every sixteenth window is held back, at least one, and none is used for both unless there is only one.
+func TestHoldBack(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 2: 1, 5: 1, 16: 1, 32: 2, 116: 7, 128: 8} {
+		var windows [][]int32
+		for i := range n {
+			windows = append(windows, []int32{int32(i)})
+		}
+		text, held := holdBack(windows)
+		seen := map[int32]bool{}
+		for _, w := range slices.Concat(text, held) {
+			seen[w[0]] = true
+		}
+		if len(held) != want || len(seen) != n || n > 1 && len(text)+len(held) != n {
+			t.Errorf("%d windows: %d for tuning, %d held back, %d in all", n, len(text), len(held), len(seen))
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	roundingOps  = 12         // of rounding a weight and taking its error
 	feedbackOps  = 2 * 32 / 2 // of propagating an error within a panel of 32 columns
 	descentOps   = 14         // of moving a code in a sweep
+	squareOps    = 4 * 64     // of products with the square of the moments of a block
 	learningOps  = 60         // of a step of gradient descent
 	halvingOps   = 60         // of a round of half-quadratic splitting
 	polishLanes  = 2 * 31     // grids next to the best one that a search tries
@@ -70,6 +71,31 @@ func Encode(q quant.Quantizer, rows, cols int, cross bool) (w effort.Work) {
 	}
 	w[effort.Element] += 2 * weights
 	return w
+}
+
+// Refine is the work of letting the rows of an encoded matrix make up for each other's errors, all but the moments of outputs.
+func Refine(q quant.Quantizer, rows, cols int) (w effort.Work) {
+	x, ok := q.(*quant.GPTQ)
+	if !ok || !Couples(q) {
+		return w
+	}
+	n, weights, sweeps := float64(cols), float64(rows)*float64(cols), float64(x.Sweeps)
+	run := float64(coupled(rows))
+	w[effort.Product] = 2*weights*run + sweeps*weights*(2*n+3*run+squareOps)
+	w[effort.Scalar] = sweeps * weights * descentOps
+	return w
+}
+
+// Couples reports whether a quantizer lets the rows of a matrix make up for each other's errors.
+func Couples(q quant.Quantizer) bool {
+	c, ok := q.(interface{ Couples() bool })
+	return ok && c.Couples()
+}
+
+// coupled is how many rows of a matrix are coupled.
+func coupled(rows int) int {
+	runs := (rows + quant.CoupledRows - 1) / quant.CoupledRows
+	return (rows + runs - 1) / runs
 }
 
 // OutputError is the work of measuring the error of the outputs of a matrix by the moments of its input.

@@ -109,6 +109,21 @@ func (c *Calibration) encode(linears []*arch.Linear, cols int, cross bool) (w ef
 	return w
 }
 
+// couple is the work of letting rows of the matrices that read a vector make up for each other's errors.
+func (c *Calibration) couple(d *arch.Decoder, s effort.Site) (w effort.Work) {
+	if !Couples(c.Chain.Quantizer) || s.Share < 1 {
+		return w
+	}
+	tokens := min(c.Windows, tableWindows) * c.Length
+	for _, l := range s.Linears {
+		if rows := l.Weight.Rows; l != &d.Head && c.Bits(l.Weight.Tensor) != 16 {
+			w = w.Plus(Refine(c.Chain.Quantizer, rows, l.Weight.Cols),
+				Moments(tokens, coupled(rows), false).Times(float64(rows)/float64(coupled(rows))))
+		}
+	}
+	return w
+}
+
 // allSites calls f with every vector that a linear layer of a model reads, the head's last.
 func allSites(d *arch.Decoder, f func(s effort.Site)) {
 	for _, l := range d.Layers {
@@ -152,7 +167,7 @@ func (c *Calibration) Codes(d *arch.Decoder) effort.Work {
 // Encoding is the work of choosing the codes of all matrices.
 func (c *Calibration) Encoding(d *arch.Decoder) effort.Work { return c.encoding(d, true) }
 
-// encoding is the work of choosing the codes of all matrices; table says whether statistics of the embedding table are gathered.
+// encoding is the work of choosing the codes of all matrices; table says whether statistics of the embedding table are needed.
 func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
 	watches := c.Chain.Quantizer.Needs() != quant.Nothing
 	cross := watches && c.Sequential && crosses(c.Chain.Quantizer)
@@ -169,7 +184,7 @@ func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
 		w[effort.Disk] += 2 * 4 * weights(d)
 	}
 	if watches {
-		if table {
+		if table || Couples(c.Chain.Quantizer) {
 			w = w.Plus(c.tableStatistics(d))
 		}
 		streams := 1
@@ -179,7 +194,7 @@ func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
 		w = w.Plus(c.walk(d, streams, cross))
 	}
 	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false))
-	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross)) })
+	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross), c.couple(d, s)) })
 	w[effort.Disk] += weights(d) + lookup(d)
 	return w
 }

@@ -50,6 +50,12 @@ func (q *Quantize) demands(r *Run, src *source.Source) ([]assemble.Demand, error
 			Bytes: calibrate.LeastSampling(src.Decoder, window, r.Limits.Threads),
 		}, assemble.Demand{What: "calibration, one layer at a time", Bytes: calibrate.LeastMemory(src.Decoder)})
 	}
+	if chain, err := q.chain(); err == nil && chain.Tuner != nil {
+		list = append(list, assemble.Demand{
+			What:  fmt.Sprintf("%s, the whole model at a time", chain.Tuner.Name()),
+			Bytes: calibrate.LeastTuning(src.Decoder, r.Calibrate.Window, chain.Tuner.Tokens),
+		})
+	}
 	if !r.Verify.Enabled || src.Heads != nil {
 		return list, nil
 	}

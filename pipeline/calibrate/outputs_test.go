@@ -1,0 +1,121 @@
+package calibrate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/quant"
+)
+
+// Moments are E[g gᵀ] of the gradients that the backward pass yields, without the first tokens of every window, and the same
+// bits in memory, in a file, and for any number of windows at a time.
+func TestOutputMoments(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama-bias"))
+	j := newJob(t, d, src, randomText(d, 5, 24), quant.NewGPTQ())
+	j.Skip = 3
+	m, err := forward.New(d, src, 2)
+	check(t, err)
+	down, q := pairOf(d, 1).MLP.Down.Weight, pairOf(d, 0).Attention.Q.Weight
+	gather := func(memory int64) *outputMoments {
+		o := j.Options
+		o.Memory, o.Dir = memory, t.TempDir()
+		x, err := newOutputMoments(t.Context(), &o, func(tensor string) bool { return tensor != pairOf(d, 0).MLP.Up.Weight.Tensor })
+		check(t, err)
+		_, err = o.tableStats(t.Context(), m, x)
+		check(t, err)
+		return x
+	}
+	x := gather(plenty)
+	defer x.close()
+
+	// The same by plain loops.
+	head, err := m.LoadHead()
+	check(t, err)
+	sums, tokens := map[string][]float64{}, 0
+	_, err = j.gradient(t.Context(), m, head, j.Windows, 0, forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
+		name := l.Weight.Tensor
+		if sums[name] == nil {
+			sums[name] = make([]float64, l.Rows*l.Rows)
+		}
+		tokens = 0
+		for k := range len(dy) / l.Rows {
+			if k%24 < j.Skip {
+				continue
+			}
+			tokens++
+			g := dy[k*l.Rows : (k+1)*l.Rows]
+			for a := range g {
+				for b := range g {
+					sums[name][a*l.Rows+b] += float64(g[a]) * float64(g[b])
+				}
+			}
+		}
+	}}, func(int) {})
+	check(t, err)
+	for _, w := range []string{down.Tensor, q.Tensor} {
+		rows := down.Rows
+		if w == q.Tensor {
+			rows = q.Rows
+		}
+		moments, err := x.of(w, rows, 0)
+		check(t, err)
+		for i, v := range moments.Hessian {
+			want := sums[w][i] / float64(tokens)
+			if diff, scale := float64(v)-want, sums[w][i/rows*(rows+1)]/float64(tokens); diff > 1e-4*scale || diff < -1e-4*scale {
+				t.Fatalf("%s: element %d is %g, want %g", w, i, v, want)
+			}
+		}
+	}
+	if x.has(pairOf(d, 0).MLP.Up.Weight.Tensor) || x.has(d.Embedding.Tensor) || !x.has(down.Tensor) {
+		t.Error("moments of other matrices than those that are wanted")
+	}
+
+	y := gather(0) // one window at a time, in a file
+	defer y.close()
+	a, err := x.of(down.Tensor, down.Rows, 0)
+	check(t, err)
+	b, err := y.of(down.Tensor, down.Rows, 0)
+	check(t, err)
+	if x.store.mem == nil || y.store.file == nil || !slices.Equal(a.Hessian, b.Hessian) {
+		t.Error("other moments with little memory")
+	}
+}
+
+func TestRuns(t *testing.T) {
+	for rows, want := range map[int]string{1: "[1]", 1024: "[1024]", 1025: "[512 513]", 1536: "[768 768]", 4096: "[1024 1024 1024 1024]"} {
+		if got := fmt.Sprint(runs(rows)); got != want {
+			t.Errorf("%d rows: %s, want %s", rows, got, want)
+		}
+	}
+}
+
+func TestToExpert(t *testing.T) {
+	for name, want := range map[string]bool{
+		"layers.0.experts.12.gate": true, "layers.0.experts.shared.up": false, "layers.0.experts.router": false, "layers.3.q": false,
+	} {
+		if toExpert(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
+
+// Coupling changes matrices between table and head, and those alone.
+func TestOutputsChange(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama-bias"))
+	d.Layers = d.Layers[:1]
+	var results []map[string]Op
+	for _, outputs := range []float64{0, 1} {
+		gptq := quant.NewGPTQ()
+		gptq.Outputs, gptq.Candidates = outputs, 4
+		j := newJob(t, d, src, randomText(d, 5, 32), gptq)
+		results = append(results, ops(j.run(t, t.TempDir())))
+	}
+	for name, op := range results[0] {
+		other := name != d.Embedding.Tensor && name != d.Head.Weight.Tensor
+		if changed := results[1][name].SHA256 != op.SHA256; changed != other {
+			t.Errorf("%s: changed is %v", name, changed)
+		}
+	}
+}

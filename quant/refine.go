@@ -1,0 +1,258 @@
+package quant
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// Refiner is an [Encoder] that can improve what it chose for some rows together, if it knows which combinations of their outputs
+// matter.
+type Refiner interface {
+	Encoder
+	// Refine changes codes, scales and zero terms that Encode chose for w. outputs are the second moments of the
+	// gradients of the log-likelihood at the outputs, one column for each row of w; they are not changed. threads bounds the parallelism, not the
+	// result.
+	Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error
+}
+
+// CoupledRows is the most rows of a matrix that callers should refine together: it bounds the moments of their gradients.
+const CoupledRows = 1024
+
+// refinePanel is the number of rows that move one after the other between two products.
+const refinePanel = 32
+
+// refineTokens is how many tokens for each row determine the moments of outputs well enough. With fewer the ridge grows.
+const refineTokens = 16
+
+// Refine implements [Refiner].
+//
+// To second order, an error E = ŵ - w of a matrix costs half of the mean of (gᵀ E x)², with the inputs x and the gradients g of
+// the log-likelihood of labels drawn from the model: its Fisher information. With g independent of x (K-FAC, ICML 2015) that is
+// half of tr(G E H Eᵀ), G = E[g gᵀ]. Encode lowers E H Eᵀ of every row by itself. Refine lets rows make up for the errors of
+// other rows (compare YAQA, arXiv 2505.22988), by coordinate descent on
+//
+//	tr((G + r I) E (H + ridge I) Eᵀ),   E = ŵ - t,   r = outputs · mean(diag G) · max(1, 16 m / tokens)
+//
+// with the target t of [GPTQ]: block of columns by block of columns, row by row, first scale and zero term by least squares, then
+// the codes. Of blocks of more than 128 columns only codes move. No step raises the objective, up to rounding. A sweep over
+// m rows of n columns costs 2 (m n² + 2 m² n) operations; 2 m n + m² values are in memory.
+func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
+	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
+		return fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
+	}
+	width := min(e.block, descentPanel)
+	r := &refinement{feedback: e, dst: dst, rows: w.Rows, width: width, threads: threads}
+	if !r.couple(outputs) {
+		return nil // no output matters
+	}
+	r.start(w)
+	for range e.sweeps {
+		moved := false
+		for lo := 0; lo < e.cols; lo += width {
+			r.width = min(width, e.cols-lo) // the end of a row that is one block
+			if r.panel(lo) {
+				moved = true
+			}
+		}
+		if !moved {
+			break
+		}
+	}
+	return nil
+}
+
+// refinement is the state of Refine for m rows of n columns, of which width move at a time.
+type refinement struct {
+	*feedback
+	dst     Blocks
+	rows    int
+	width   int
+	threads int
+	outputs []float32 // (G + r I) / mean(diag G) [m, m]
+	pulled  []float32 // (G + r I) E [m, n]
+
+	gradient, change, product []float32 // [m, width]
+	square                    []float32 // of the damped Hessian [width, width]
+	turned                    []float32 // change · square, of a panel of rows
+	code, kq                  []float32 // [width]
+}
+
+// couple sets the damped moments of the outputs, and reports whether there are any.
+func (r *refinement) couple(outputs *Stats) bool {
+	m := r.rows
+	var sum float64
+	for _, v := range outputs.Diagonal() {
+		sum += float64(v)
+	}
+	if !(sum > 0x1p-100) || math.IsInf(sum, 0) {
+		return false
+	}
+	r.outputs = make([]float32, m*m)
+	kernel.Scale(r.outputs, outputs.Hessian, float32(float64(m)/sum)) // their size does not matter, but products are float32
+	ridge := r.coupling * max(1, refineTokens*float64(m)/float64(max(outputs.Tokens, 1)))
+	for i := range m {
+		r.outputs[i*m+i] += float32(ridge)
+	}
+	return true
+}
+
+// start computes (G + r I) E.
+func (r *refinement) start(w Matrix) {
+	m, n := r.rows, r.cols
+	r.pulled = make([]float32, m*n)
+	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
+	r.square, r.turned = make([]float32, r.width*r.width), make([]float32, refinePanel*r.width)
+	r.code, r.kq = make([]float32, r.width), make([]float32, r.width)
+	errors := make([]float32, m*n)
+	r.each(0, m, func(lo, hi int) {
+		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
+		r.aim(b, w.Data[lo*n:hi*n])
+		part := Blocks{Codes: r.dst.Codes[lo*n : hi*n], Scale: r.dst.Scale[lo*r.blocks : hi*r.blocks]}
+		if r.dst.Zero != nil {
+			part.Zero = r.dst.Zero[lo*r.blocks : hi*r.blocks]
+		}
+		part.Dequantize(errors[lo*n:hi*n], r.spec)
+		subtract(errors[lo*n:hi*n], b.target)
+	})
+	r.each(0, m, func(lo, hi int) {
+		kernel.MatMul(r.pulled[lo*n:], r.outputs[lo*m:], errors, hi-lo, n, m, n, m, n)
+	})
+}
+
+// each calls f for runs of rows from lo to hi-1, in parallel.
+func (r *refinement) each(lo, hi int, f func(lo, hi int)) {
+	const unit = 64
+	if lo < hi {
+		kernel.Parallel(r.threads, (hi-lo+unit-1)/unit, func(a, z int) { f(lo+a*unit, min(lo+z*unit, hi)) })
+	}
+}
+
+// panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
+func (r *refinement) panel(lo int) bool {
+	m, n, width := r.rows, r.cols, r.width
+	for i := range width {
+		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
+		r.square[i*width+i] += r.ridge
+	}
+	r.each(0, m, func(from, to int) {
+		kernel.MatMulT(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo*n:], to-from, width, n, width, n, n)
+		for i := from; i < to; i++ {
+			addScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:], r.ridge)
+		}
+	})
+	moved := false
+	for from := 0; from < m; from += refinePanel {
+		to := min(from+refinePanel, m)
+		if !r.movePanel(lo, from, to) {
+			continue
+		}
+		moved = true
+		r.each(to, m, func(a, z int) {
+			kernel.MatMul(r.product[a*width:], r.outputs[a*m+from:], r.turned, z-a, width, to-from, width, m, width)
+			kernel.Add(r.gradient[a*width:z*width], r.gradient[a*width:z*width], r.product[a*width:z*width])
+		})
+	}
+	if !moved {
+		return false
+	}
+	r.each(0, m, func(from, to int) {
+		kernel.MatMul(r.product[from*width:], r.outputs[from*m:], r.change, to-from, width, m, width, m, width)
+		for i := from; i < to; i++ {
+			at := r.pulled[i*n+lo:][:width]
+			kernel.Add(at, at, r.product[i*width:(i+1)*width])
+		}
+	})
+	return true
+}
+
+// movePanel moves rows from to to-1, one after the other, and reports whether anything moved.
+func (r *refinement) movePanel(lo, from, to int) bool {
+	width, moved := r.width, false
+	for row := from; row < to; row++ {
+		turned := r.turned[(row-from)*width : (row-from+1)*width]
+		if !r.moveRow(row, lo) {
+			clear(turned)
+			continue
+		}
+		moved = true
+		kernel.MatMul(turned, r.change[row*width:], r.square, 1, width, width, width, width, width)
+		for i := row + 1; i < to; i++ {
+			addScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
+		}
+	}
+	return moved
+}
+
+// moveRow moves columns lo to lo+width-1 of a row, stores the change of its weights, and reports whether anything moved.
+func (r *refinement) moveRow(row, lo int) bool {
+	at := row*r.blocks + lo/r.feedback.block
+	codes := r.dst.Codes[row*r.cols+lo:][:r.width]
+	change, code := r.change[row*r.width:(row+1)*r.width], r.code[:r.width]
+	mid := float32(int(1) << (r.spec.Bits - 1))
+	scale, zero := r.dst.Scale[at], float32(0)
+	if r.dst.Zero != nil {
+		zero = r.dst.Zero[at]
+	}
+	for i, c := range codes {
+		code[i] = float32(c) - mid
+		change[i] = -(float32(scale*code[i]) + zero)
+	}
+	s, z := r.refitRow(row, lo, scale, zero)
+	moved := r.moveCodes(row, s)
+	if s == scale && z == zero && !moved {
+		clear(change)
+		return false
+	}
+	r.dst.Scale[at] = s
+	if r.dst.Zero != nil {
+		r.dst.Zero[at] = z
+	}
+	for i, q := range code {
+		codes[i] = uint8(q + mid)
+		change[i] += float32(s*q) + z
+	}
+	return true
+}
+
+// refitRow returns the best scale and zero term of a block for the codes that it has.
+func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
+	if r.width != r.feedback.block {
+		return scale, zero
+	}
+	width, curve := r.width, r.outputs[row*r.rows+row]
+	grad, sums, code, kq := r.gradient[row*width:(row+1)*width], r.sums[lo:lo+width], r.code[:width], r.kq[:width]
+	kernel.MatMul(kq, code, r.square, 1, width, width, width, width, width)
+	var f fit
+	f.add(code, grad, kq, sums)
+	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
+	s, z = f.solve(scale, zero, r.total[lo/width], r.spec)
+	if s != scale || z != zero {
+		addScaled(grad, kq, (s-scale)*curve)
+		addScaled(grad, sums, (z-zero)*curve)
+	}
+	return s, z
+}
+
+// moveCodes gives every code of a row in the panel, one after the other, the value that minimises the objective, and reports
+// whether any changed.
+func (r *refinement) moveCodes(row int, scale float32) bool {
+	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[:r.width]
+	grad := r.gradient[row*width : (row+1)*width]
+	grid, inverse, moved := signed(r.spec.Bits), 1/scale, false
+	for i, q := range code {
+		slope, bend := grad[i], curve*r.square[i*width+i]
+		best := grid.nearest(q - float32(slope/bend*inverse))
+		if best == q {
+			continue
+		}
+		d := float32(scale * (best - q))
+		if cost := float64(d) * (2*float64(slope) + float64(float64(d)*float64(bend))); !(cost < 0) {
+			continue
+		}
+		code[i], moved = best, true
+		addScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
+	}
+	return moved
+}
