@@ -37,7 +37,7 @@ const refineTokens = 16
 //
 // with the target t of [GPTQ]: block of columns by block of columns, row by row, first scale and zero term by least squares, then
 // the codes. Of blocks of more than 128 columns only codes move. No step raises the objective, up to rounding. A sweep over
-// m rows of n columns costs 2 (m n² + 2 m² n) operations; 2 m n + m² values are in memory.
+// m rows of n columns costs 2 (m n² + 2 m² n) operations; m n + m² values are in memory.
 func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
 	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
 		return fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
@@ -105,20 +105,25 @@ func (r *refinement) start(w Matrix) {
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
 	r.square, r.turned = make([]float32, r.width*r.width), make([]float32, refinePanel*r.width)
 	r.code, r.kq = make([]float32, r.width), make([]float32, r.width)
-	errors := make([]float32, m*n)
-	r.each(0, m, func(lo, hi int) {
+	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		r.aim(b, w.Data[lo*n:hi*n])
 		part := Blocks{Codes: r.dst.Codes[lo*n : hi*n], Scale: r.dst.Scale[lo*r.blocks : hi*r.blocks]}
 		if r.dst.Zero != nil {
 			part.Zero = r.dst.Zero[lo*r.blocks : hi*r.blocks]
 		}
-		part.Dequantize(errors[lo*n:hi*n], r.spec)
-		subtract(errors[lo*n:hi*n], b.target)
+		part.Dequantize(r.pulled[lo*n:hi*n], r.spec)
+		subtract(r.pulled[lo*n:hi*n], b.target)
 	})
-	r.each(0, m, func(lo, hi int) {
-		kernel.MatMul(r.pulled[lo*n:], r.outputs[lo*m:], errors, hi-lo, n, m, n, m, n)
-	})
+	for at := 0; at < n; at += r.width {
+		width := min(r.width, n-at)
+		for i := range m {
+			copy(r.change[i*width:(i+1)*width], r.pulled[i*n+at:])
+		}
+		r.each(0, m, func(lo, hi int) {
+			kernel.MatMul(r.pulled[lo*n+at:], r.outputs[lo*m:], r.change, hi-lo, width, m, n, m, width)
+		})
+	}
 }
 
 // each calls f for runs of rows from lo to hi-1, in parallel.

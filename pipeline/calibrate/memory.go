@@ -79,12 +79,12 @@ func needsOf(b arch.Block) (n needs) {
 
 // visit is the memory for gathering moments of the widest input and encoding the largest matrix that reads it, once for what is
 // common and once for an expert: four matrices of moments (both streams, their factor, the mismatch), the matrix and what is
-// stored of it, a run of its rows twice and the moments of their outputs, the rest of the branch as panels, or an expert in both streams as rows and as panels; and activations of a chunk
+// stored of it, its codes, errors of a run of its rows and the moments of their outputs, the rest of the branch as panels, or an expert in both streams as rows and as panels; and activations of a chunk
 // of tokens in both streams.
 func (n *needs) visit(hidden int64) int64 {
 	tokens := 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
 	run := min(quant.CoupledRows, n.matrix/max(n.widest, 1)+1)
-	return tokens + max(4*(n.common-n.matrix)+9*n.matrix+16*n.widest*n.widest+12*run*(n.widest+run), 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
+	return tokens + max(4*(n.common-n.matrix)+10*n.matrix+16*n.widest*n.widest+run*(4*n.widest+8*run), 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
 }
 
 // LeastSampling is about how many bytes [Sample] needs for windows of length tokens if no matrix stays in memory: keys and
