@@ -84,7 +84,8 @@ func needsOf(b arch.Block) (n needs) {
 func (n *needs) visit(hidden int64) int64 {
 	tokens := 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
 	run := min(quant.CoupledRows, n.matrix/max(n.widest, 1)+1)
-	return tokens + max(4*(n.common-n.matrix)+10*n.matrix+16*n.widest*n.widest+run*(4*n.widest+8*run), 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
+	common := 4*(n.common-n.matrix) + 10*n.matrix + 16*n.widest*n.widest + run*(4*n.widest+8*run)
+	return tokens + max(common, 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
 }
 
 // LeastSampling is about how many bytes [Sample] needs for windows of length tokens if no matrix stays in memory: keys and
