@@ -79,8 +79,8 @@ func needsOf(b arch.Block) (n needs) {
 
 // visit is the memory for gathering moments of the widest input and encoding the largest matrix that reads it, once for what is
 // common and once for an expert: four matrices of moments (both streams, their factor, the mismatch), the matrix and what is
-// stored of it, its codes, errors of a run of its rows and the moments of their outputs, the rest of the branch as panels, or an expert in both streams as rows and as panels; and activations of a chunk
-// of tokens in both streams.
+// stored of it, its codes, errors of a run of its rows and the moments of their outputs, the rest of the branch as panels, or an
+// expert in both streams as rows and as panels; and activations of a chunk of tokens in both streams.
 func (n *needs) visit(hidden int64) int64 {
 	tokens := 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
 	run := min(quant.CoupledRows, n.matrix/max(n.widest, 1)+1)

@@ -62,7 +62,8 @@ func TestShared(t *testing.T) {
 	doc, _, _ = bytes.Cut(doc, []byte("\npackage "))
 	// Vector arithmetic that the documentation calls so, forms of what it names, and what computes nothing.
 	named := map[string]string{
-		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm", "SincosLimit": "Sincos", "PanelRows": "Packed",
+		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm",
+		"SincosLimit": "Sincos", "PanelRows": "Packed",
 		"Parallel": "", "NonFinite": "",
 	}
 	names, err := filepath.Glob("*.go")
