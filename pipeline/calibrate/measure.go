@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,16 @@ type Measuring struct {
 	Probe [][]int32
 	// Sequential is that of the [Scheme] that will encode the model.
 	Sequential bool
+	// Trial chooses the specs of the model that is measured as a whole, one for every matrix that has options, by divergences that
+	// are not scaled yet.
+	Trial func([]Sensitivity) (map[string]quant.Spec, error)
+}
+
+// Measured is what [Measure] finds.
+type Measured struct {
+	Sensitivities []Sensitivity
+	// Groups is how many groups of matrices were measured.
+	Groups int
 }
 
 // Measure finds the sensitivity of every matrix.
@@ -77,13 +88,16 @@ type Measuring struct {
 // encoding at three bits, and other options have that estimate times the ratio of their errors, from a sample of rows. Estimates
 // of the same kind of matrix are off by about the same factor. It is measured: the divergence of the model on the probe with all
 // matrices of a kind, in a run of layers, at three bits. There are as many runs as cost no more than [mostPasses] of the probe
-// through the model, up to one for every layer, where each matrix is measured by itself. The last step is a trial of the whole model at three bits, which makes
-// up for what is left: single matrices get float inputs, and their divergences are not quite additive.
+// through the model, up to one for every layer, where each matrix is measured by itself.
+//
+// The last step is a trial of the whole model, stored as an allocation chooses. It makes up for what is left: single matrices get
+// float inputs, their divergences are not quite additive, and an allocation prefers matrices whose divergence is estimated too
+// low, of which a model with many experts has many, so that a model with all matrices at the same bits would not do.
 //
 // Options of the table are estimated in the same way, by the moments that it is encoded with, and one of them is measured.
 //
 // Finished steps survive a kill: Measure continues after them, see [ResumableMeasure], and removes their files in the end.
-func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error) {
+func Measure(ctx context.Context, o Options, ms Measuring) (*Measured, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -115,7 +129,11 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 			return nil, err
 		}
 	}
-	return x.result(), x.clean()
+	if total := milliseconds(x.work.Total()) + 1; x.Progress != nil {
+		x.Progress(total, total)
+	}
+	groups := len(groupsOf(x.ops, len(x.Decoder.Layers)))
+	return &Measured{Sensitivities: x.list(), Groups: groups}, x.clean()
 }
 
 // ResumableMeasure are patterns of the names of files and directories from which a killed [Measure] resumes.
@@ -342,49 +360,69 @@ func (x *measurement) experts() (groups [][]*op) {
 	return groups
 }
 
-// trial makes the divergences of the body add up to that of the whole model, at its anchors and with the table in its best form.
+// trial scales divergences so that those of a whole model add up to its own.
 func (x *measurement) trial(ctx context.Context) error {
-	specs, sum := map[string]quant.Spec{}, 0.0
-	for _, op := range x.ops {
-		specs[op.tensor] = quant.Half
-		if len(op.specs) > 0 {
-			specs[op.tensor] = anchor(x.Scale, op.cols)
-			sum += op.estimate * op.ratio
-		}
-	}
-	best := Option{Spec: quant.Half}
-	if len(x.lookup.Options) > 0 {
-		best = slices.MinFunc(x.lookup.Options, func(a, b Option) int { return cmp.Compare(a.KL, b.KL) })
-	}
-	specs[x.lookup.Tensor] = best.Spec
-	sum += best.KL
-	values, err := x.steps.do("trial", func() ([]float64, error) {
-		o := x.Options
-		o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir
-		o.Progress = func(done, total int64) { x.reach(x.done.Plus(x.work.Trial.Times(float64(done) / float64(total)))) }
-		if err := os.MkdirAll(o.Dir, 0o777); err != nil {
-			return nil, err
-		}
-		if err := x.trialTable(ctx, o, best.Spec); err != nil {
-			return nil, err
-		}
-		scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Floats: x.Floats, Sequential: x.Sequential}
-		f, err := Quantize(ctx, o, scheme)
-		if err != nil {
-			return nil, err
-		}
-		kl, err := Divergence(ctx, o, scheme, f, x.Probe)
-		return []float64{kl}, err
-	})
-	if err != nil || sum == 0 {
+	specs, err := x.Trial(x.list())
+	if err != nil {
 		return err
 	}
+	values, err := x.steps.do("trial", func() ([]float64, error) {
+		kl, err := x.try(ctx, specs)
+		return []float64{kl}, err
+	})
+	if err != nil {
+		return err
+	}
+	sum := 0.0
+	for _, s := range x.list() {
+		for _, o := range s.Options {
+			if o.Spec == specs[s.Tensor] {
+				sum += o.KL
+				break
+			}
+		}
+	}
+	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", values[0]).
+		Msg("divergences of matrices by themselves, and of all together")
+	if sum == 0 {
+		return nil
+	}
 	factor := values[0] / sum
-	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", values[0]).Msg("ops by themselves and together, at three bits")
 	for _, op := range x.ops {
 		op.ratio *= factor
 	}
+	for i := range x.lookup.Options {
+		x.lookup.Options[i].KL *= factor
+	}
 	return nil
+}
+
+// try returns the divergence of the model when it is stored in some way; matrices without a spec have 16 bits.
+func (x *measurement) try(ctx context.Context, specs map[string]quant.Spec) (float64, error) {
+	specs = maps.Clone(specs)
+	for _, op := range x.ops {
+		if len(op.specs) == 0 {
+			specs[op.tensor] = quant.Half
+		}
+	}
+	if len(x.lookup.Options) == 0 {
+		specs[x.lookup.Tensor] = quant.Half
+	}
+	o := x.Options
+	o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir
+	o.Progress = func(done, total int64) { x.reach(x.done.Plus(x.work.Trial.Times(float64(done) / float64(total)))) }
+	if err := os.MkdirAll(o.Dir, 0o777); err != nil {
+		return 0, err
+	}
+	if err := x.trialTable(ctx, o, specs[x.lookup.Tensor]); err != nil {
+		return 0, err
+	}
+	scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Floats: x.Floats, Sequential: x.Sequential}
+	f, err := Quantize(ctx, o, scheme)
+	if err != nil {
+		return 0, err
+	}
+	return Divergence(ctx, o, scheme, f, x.Probe)
 }
 
 // trialTable stores the table for a trial, so that no gradients are computed for it.
@@ -408,8 +446,8 @@ func (x *measurement) trialTable(ctx context.Context, o Options, spec quant.Spec
 	return f.add(Op{Tensor: e.Weight.Tensor, Spec: spec.String()}, file)
 }
 
-// result lists the table and all ops that have options, in the order of the model.
-func (x *measurement) result() []Sensitivity {
+// list returns the table and all ops that have options, in the order of the model.
+func (x *measurement) list() []Sensitivity {
 	list := []Sensitivity{x.lookup}
 	for _, op := range x.ops {
 		if len(op.specs) == 0 {
@@ -420,9 +458,6 @@ func (x *measurement) result() []Sensitivity {
 			s.Options = append(s.Options, Option{Spec: spec, KL: op.kl(i)})
 		}
 		list = append(list, s)
-	}
-	if total := milliseconds(x.work.Total()) + 1; x.Progress != nil {
-		x.Progress(total, total)
 	}
 	return list
 }

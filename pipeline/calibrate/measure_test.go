@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 func measuring(t *testing.T, probe [][]int32, methods ...quant.Method) Measuring {
 	t.Helper()
 	return Measuring{
-		Chain: chainOf(t, methods...), Scale: tensor.F16, Probe: probe,
+		Chain: chainOf(t, methods...), Scale: tensor.F16, Probe: probe, Trial: uniform,
 		Options: func(w arch.Weight, lookup bool) []quant.Spec {
 			if lookup {
 				return []quant.Spec{{Bits: 4, Scale: tensor.F16}, {Bits: 8, Scale: tensor.F16}}
@@ -37,13 +38,57 @@ func measuring(t *testing.T, probe [][]int32, methods ...quant.Method) Measuring
 	}
 }
 
-func measured(t *testing.T, o Options, ms Measuring) []Sensitivity {
+func measured(t *testing.T, o Options, ms Measuring) *Measured {
 	t.Helper()
 	o.Dir = t.TempDir()
-	list, err := Measure(t.Context(), o, ms)
+	m, err := Measure(t.Context(), o, ms)
 	check(t, err)
 	noActivations(t, o.Dir)
-	return list
+	return m
+}
+
+// uniform stores all matrices as the first of their options: the body at three bits.
+func uniform(list []Sensitivity) (map[string]quant.Spec, error) {
+	specs := map[string]quant.Spec{}
+	for _, s := range list {
+		if len(s.Options) > 0 {
+			specs[s.Tensor] = s.Options[0].Spec
+		}
+	}
+	return specs, nil
+}
+
+// allocated stores matrices as an allocation of 3.5 bits chooses.
+func allocated(list []Sensitivity) (map[string]quant.Spec, error) {
+	items, _, _, weights := itemsOf(list)
+	a, err := quant.Allocate(items, quant.Budget{Bytes: weights * 7 / 16})
+	if err != nil {
+		return nil, err
+	}
+	specs := map[string]quant.Spec{}
+	for i, o := range a.Options {
+		specs[items[i].Members[0]] = o.Spec
+	}
+	return specs, nil
+}
+
+// itemsOf are the items of an allocation and their weights.
+func itemsOf(list []Sensitivity) (items []quant.Item, least, most, weights int64) {
+	for _, s := range list {
+		it := quant.Item{Members: []string{s.Tensor}}
+		for _, o := range s.Options {
+			l, err := o.Spec.Layout(s.Rows, s.Cols)
+			if err != nil {
+				panic(err)
+			}
+			it.Options = append(it.Options, quant.Option{Spec: o.Spec, Bytes: l.Bytes(), KL: o.KL})
+		}
+		items = append(items, it)
+		bytes := func(a, b quant.Option) int { return cmp.Compare(a.Bytes, b.Bytes) }
+		least, most = least+slices.MinFunc(it.Options, bytes).Bytes, most+slices.MaxFunc(it.Options, bytes).Bytes
+		weights += int64(s.Rows) * int64(s.Cols)
+	}
+	return items, least, most, weights
 }
 
 // Every matrix once, in order, with numbers that are positive, finite, and fall with every bit; the sum over ops of the
@@ -61,7 +106,7 @@ func TestMeasure(t *testing.T) {
 		t.Run(q.Name(), func(t *testing.T) {
 			j := newJob(t, d, src, text, q)
 			j.Sequential, j.Specs = false, specs(t, d, threeBits, quant.Half)
-			list := measured(t, j.Options, measuring(t, probe, q))
+			list := measured(t, j.Options, measuring(t, probe, q)).Sensitivities
 			var names []string
 			var sum float64
 			for _, s := range list {
@@ -104,7 +149,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // measureDigest holds the bits of TestMeasureDigest.
-const measureDigest = "e9426e1dccfa20a1"
+const measureDigest = "07a07566f3224487"
 
 // Neither threads nor memory are seen; random models, one of them with a head of its own.
 func TestMeasureDigest(t *testing.T) {
@@ -125,7 +170,7 @@ func TestMeasureDigest(t *testing.T) {
 			o := j.on(c.threads, c.memory).Options
 			p := &tally{t: t}
 			o.Progress = p.add
-			got := fmt.Sprintf("%+v", measured(t, o, measuring(t, windows[4:], quant.NewGPTQ())))
+			got := fmt.Sprintf("%+v", *measured(t, o, measuring(t, windows[4:], quant.NewGPTQ())))
 			p.end()
 			if first == "" {
 				first = got
@@ -148,7 +193,7 @@ func TestMeasureHead(t *testing.T) {
 	d.Layers = d.Layers[:1]
 	windows := randomText(d, 3, 16)
 	j := newJob(t, d, src, windows[:2], quant.RTN{})
-	list := measured(t, j.Options, measuring(t, windows[2:], quant.RTN{}))
+	list := measured(t, j.Options, measuring(t, windows[2:], quant.RTN{})).Sensitivities
 	head := list[len(list)-1]
 	if head.Tensor != d.Head.Weight.Tensor || len(head.Options) < 2 {
 		t.Fatalf("%+v", head)
@@ -227,7 +272,7 @@ func TestMeasureExperts(t *testing.T) {
 		}
 		return []quant.Spec{{Bits: 2, Block: quant.WholeRow, Scale: tensor.F16}, {Bits: 4, Block: quant.WholeRow, Scale: tensor.F16}}
 	}
-	list := measured(t, j.Options, ms)
+	list := measured(t, j.Options, ms).Sensitivities
 	count := map[string]int{}
 	for _, s := range list {
 		if !(s.Options[0].KL > s.Options[1].KL && s.Options[1].KL > 0) && !s.Lookup {
@@ -251,6 +296,42 @@ func TestMeasureExperts(t *testing.T) {
 	}
 }
 
+// The divergences of a mixture add up to that of the model as an allocation chooses it, where experts have fewer bits than other
+// matrices; and the trial is of that model, not of one with all matrices alike, which is off by more than a tenth.
+func TestMeasureTrial(t *testing.T) {
+	t.Parallel()
+	d, src := openCheckpoint(t, familyDir("qwen3_moe"))
+	windows := randomText(d, 6, 32)
+	j, probe := newJob(t, d, src, windows[:4], quant.RTN{}), windows[4:]
+	ms := measuring(t, probe, quant.RTN{})
+	sum := func(list []Sensitivity, specs map[string]quant.Spec) (sum float64) {
+		for _, s := range list {
+			for _, o := range s.Options {
+				if o.Spec == specs[s.Tensor] {
+					sum += o.KL
+					break
+				}
+			}
+		}
+		return sum
+	}
+	alike := measured(t, j.Options, ms).Sensitivities
+	ms.Trial = allocated
+	list := measured(t, j.Options, ms).Sensitivities
+	specs, err := allocated(list)
+	check(t, err)
+	j.Specs, j.Dir = specs, t.TempDir()
+	want := kl(t, j, j.run(t, j.Dir), probe)
+	got, other := sum(list, specs), sum(alike, specs)
+	t.Logf("%.6g nats, predicted %.6g; from a trial with all matrices alike %.6g", want, got, other)
+	if math.Abs(got-want) > 1e-9*want {
+		t.Errorf("predicted %g, measured %g", got, want)
+	}
+	if math.Abs(other-want) < 0.1*want {
+		t.Errorf("a trial with all matrices alike predicts %g, too", other)
+	}
+}
+
 // Packages at budgets have the divergence that the sensitivities predict for them, within a tenth.
 func TestMeasurePredicts(t *testing.T) {
 	if testing.Short() {
@@ -261,27 +342,15 @@ func TestMeasurePredicts(t *testing.T) {
 	gptq := quant.NewGPTQ()
 	gptq.Candidates, gptq.Sweeps = 4, 1 // for speed
 	j := newJob(t, d, src, text, gptq)
-	list := measured(t, j.Options, measuring(t, probe, gptq))
-	var items []quant.Item
-	var least, most int64
-	for _, s := range list {
-		it := quant.Item{Members: []string{s.Tensor}}
-		for _, o := range s.Options {
-			l, err := o.Spec.Layout(s.Rows, s.Cols)
-			check(t, err)
-			it.Options = append(it.Options, quant.Option{Spec: o.Spec, Bytes: l.Bytes(), KL: o.KL})
-		}
-		items = append(items, it)
-		bytes := func(a, b quant.Option) int { return cmp.Compare(a.Bytes, b.Bytes) }
-		least, most = least+slices.MinFunc(it.Options, bytes).Bytes, most+slices.MaxFunc(it.Options, bytes).Bytes
-	}
+	ms := measuring(t, probe, gptq)
+	ms.Trial = allocated
+	list := measured(t, j.Options, ms).Sensitivities
+	items, least, most, weights := itemsOf(list)
 	for _, part := range []int64{10, 20, 30} { // percent of the way: 2.6, 3.7 and 5 bits or so
 		a, err := quant.Allocate(items, quant.Budget{Bytes: least + (most-least)*part/100})
 		check(t, err)
-		weights := int64(0)
 		for i, o := range a.Options {
 			j.Specs[items[i].Members[0]] = o.Spec
-			weights += int64(list[i].Rows) * int64(list[i].Cols)
 		}
 		j.Dir = t.TempDir()
 		got := kl(t, j, j.run(t, j.Dir), probe)

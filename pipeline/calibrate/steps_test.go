@@ -50,7 +50,7 @@ func TestMeasureKilled(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("files left: %v, %v", left, err)
 		}
-		return fmt.Sprintf("%+v", list), 1<<30 - opens.left.Load()
+		return fmt.Sprintf("%+v", *list), 1<<30 - opens.left.Load()
 	}
 	want, whole := count(t.TempDir())
 	before := 0
@@ -84,7 +84,7 @@ func TestMeasureDamaged(t *testing.T) {
 	var total int64
 	whole := o
 	whole.Progress = func(_, n int64) { total = n }
-	want := fmt.Sprintf("%+v", measured(t, whole, ms))
+	want := fmt.Sprintf("%+v", *measured(t, whole, ms))
 	for _, c := range []struct {
 		name   string
 		damage func(dir string) error
@@ -127,7 +127,7 @@ func TestMeasureDamaged(t *testing.T) {
 			again.Dir, again.Threads, again.Memory = stopped.Dir, 1, plenty
 			list, err := Measure(t.Context(), again, ms)
 			check(t, err)
-			if got := fmt.Sprintf("%+v", list); got != want {
+			if got := fmt.Sprintf("%+v", *list); got != want {
 				t.Errorf("%s, %d %%: other numbers:\n%s\n%s", c.name, part, want, got)
 			}
 		}

@@ -34,6 +34,12 @@ const (
 	allocationFile    = "allocation.json"
 )
 
+// textName describes the text of a measurement, with the number of groups.
+const textName = "probe of the calibration text, estimated by gradients and measured for %d groups of matrices"
+
+// coreTime is the unit of the progress of a measurement, see [calibrate.Measure].
+const coreTime = "milliseconds of a typical core"
+
 // Run implements [pipeline.Stage].
 func (a *Allocate) Run(ctx context.Context, r *Run) error {
 	sens, measured, err := a.sensitivities(ctx, r)
@@ -89,14 +95,14 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		o := calibrate.Options{
 			Decoder: base.Source.Decoder, Source: base.Source.Weights, Windows: windows[:min(len(windows), enough)], Skip: c.SkipTokens,
 			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
-			Progress: func(done, total int64) { r.Limits.Report("allocate", "million operations", done, total) },
+			Progress: func(done, total int64) { r.Limits.Report("allocate", coreTime, done, total) },
 		}
 		fine, floats := map[string]bool{}, map[string]bool{}
 		for i := range base.Plan.Text().Items {
 			it := &base.Plan.Text().Items[i]
 			fine[it.Slot.Weight.Tensor], floats[it.Slot.Weight.Tensor] = it.Slot.Fine, !it.Matrix()
 		}
-		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
+		m, err := calibrate.Measure(ctx, o, calibrate.Measuring{
 			Chain: chain, Floats: floats, Scale: scale, Probe: probe, Sequential: c.Sequential,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
 				if fine[w.Tensor] || floats[w.Tensor] {
@@ -104,15 +110,18 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 				}
 				return storable(w.Rows, w.Cols, lookup, scale, r.profiles, r.target.Minimum)
 			},
+			Trial: func(list []calibrate.Sensitivity) (map[string]quant.Spec, error) { return trial(base, list) },
 		})
 		if err != nil {
 			return "", err
 		}
 		s := &quant.Sensitivities{
 			Source: string(r.Checkpoint.Digest),
-			Text:   quant.SensitivityText{Name: "probe of the calibration text", Digest: string(r.Calibration.Digest), Tokens: int64(len(probe) * len(probe[0]))},
+			Text: quant.SensitivityText{
+				Name: fmt.Sprintf(textName, m.Groups), Digest: string(r.Calibration.Digest), Tokens: int64(len(probe) * len(probe[0])),
+			},
 		}
-		if s.Items, err = priced(base, list); err != nil {
+		if s.Items, err = priced(base, m.Sensitivities); err != nil {
 			return "", err
 		}
 		b, err := s.Marshal()

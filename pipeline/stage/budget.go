@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/quant"
@@ -134,10 +132,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
-		items = fused(base.Source.Decoder, items)
-	}
-	items = classes(base.Source.Decoder, items)
+	items = shared(base, items)
 	if len(items) == 0 {
 		return nil, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}

@@ -126,7 +126,7 @@ func (r *Run) calibratedTasks(pl *assemble.Planned, chain *quant.Chain) ([]task,
 		measured := *e
 		measured.Windows = min(e.Windows, (measuringTokens+window-1)/window)
 		m := measured.Sensitivities(d, estimate.Measuring{Options: options(false), Lookups: options(true), Groups: calibrate.Groups(d)})
-		list = append(list, counted("sensitivities", "allocate", "million operations", m.Total()))
+		list = append(list, counted("sensitivities", "allocate", coreTime, m.Total()))
 	}
 	if chain.Needs() == quant.Nothing {
 		return list, nil
