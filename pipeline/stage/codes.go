@@ -106,7 +106,7 @@ func (x *codes) summary(a *assemble.Allocation) (*about.Calibration, *verify.Fit
 		c.Domains = append(c.Domains, about.CalibrationText{Name: d.Name, SHA256: d.SHA256, Windows: d.Windows, Tokens: d.Tokens, Weight: d.Weight})
 	}
 	for _, o := range x.finished.Ops {
-		c.Ops = append(c.Ops, about.OpError{Tensor: o.Tensor, Spec: o.Spec, WeightError: o.WeightError, OutputError: o.OutputError, Dead: o.Dead})
+		c.Ops = append(c.Ops, about.OpError{Tensor: o.Tensor, Spec: o.Spec, Tokens: o.Tokens, WeightError: o.WeightError, OutputError: o.OutputError, Dead: o.Dead})
 	}
 	foldings, err := x.finished.Foldings()
 	for _, f := range foldings {

@@ -37,6 +37,8 @@ type CalibrationText struct {
 type OpError struct {
 	Tensor string `json:"tensor"`
 	Spec   string `json:"spec"`
+	// Tokens is the number of tokens of the text that reach the matrix: for an expert those that are routed to it.
+	Tokens int64 `json:"tokens,omitempty"`
 	// WeightError and OutputError are relative squared errors, of the weights and of the op's outputs over the text.
 	WeightError float64 `json:"weight_error"`
 	OutputError float64 `json:"output_error"`
@@ -75,9 +77,9 @@ func (c *Calibration) write(w io.Writer) error {
 	}
 	worst := slices.Clone(c.Ops)
 	slices.SortStableFunc(worst, func(a, b OpError) int { return cmp.Compare(b.OutputError, a.OutputError) })
-	ops := sheet.New(fmt.Sprintf("largest errors of %d matrices", len(c.Ops)), "storage", ">output error", ">weight error", ">dead columns")
+	ops := sheet.New(fmt.Sprintf("largest errors of %d matrices", len(c.Ops)), "storage", ">tokens", ">output error", ">weight error", ">dead columns")
 	for _, o := range worst[:min(shownOps, len(worst))] {
-		ops.Row(o.Tensor, o.Spec, number(o.OutputError), number(o.WeightError), o.Dead)
+		ops.Row(o.Tensor, o.Spec, o.Tokens, number(o.OutputError), number(o.WeightError), o.Dead)
 	}
 	return ops.Write(w, false)
 }
