@@ -1,13 +1,11 @@
 package calibrate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sealed"
@@ -44,8 +42,8 @@ const (
 )
 
 // Finished is a directory of encoded matrices: one file each, with codes and scales as they are stored in a package's weights,
-// and a journal with a line for each, written when its file is complete. Its lines and the other files are sealed with the name
-// of the directory, their own name, and the number of the line.
+// and a journal with a line for each, written when its file is complete. The journal and the other files are sealed with the name
+// of the directory and their own.
 type Finished struct {
 	// Ops in the order in which they were finished.
 	Ops []Op
@@ -54,7 +52,7 @@ type Finished struct {
 	name    string // see Options
 	prefix  string
 	paths   map[string]string // of the files of tensors
-	journal *os.File
+	journal *journal
 }
 
 // OpenFinished reads the matrices that were finished in dir under a name, with tuned scales if there are any. Lines of another
@@ -67,35 +65,27 @@ func OpenFinished(dir, name string) (*Finished, error) {
 }
 
 func newFinished(dir, name, prefix string) *Finished {
-	return &Finished{dir: dir, name: name, prefix: prefix, paths: map[string]string{}}
+	f := &Finished{dir: dir, name: name, prefix: prefix, paths: map[string]string{}}
+	f.journal = &journal{path: filepath.Join(dir, prefix+journalFile), name: f.about(prefix + journalFile)}
+	return f
 }
 
 // about returns the name that a file is sealed with.
 func (f *Finished) about(file string) string { return f.name + "/" + file }
 
-// line seals a line of the journal.
-func (f *Finished) line(i int, op Op) ([]byte, error) {
-	b, err := sealed.Marshal(f.about(f.prefix+journalFile)+":"+strconv.Itoa(i), op)
-	return append(b, '\n'), err
-}
-
-func openFinished(dir, name, prefix string) (*Finished, error) {
-	f := newFinished(dir, name, prefix)
-	text, err := os.ReadFile(filepath.Join(dir, prefix+journalFile))
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for line := range bytes.Lines(text) {
-		var op Op
-		if sealed.Unmarshal(f.about(prefix+journalFile)+":"+strconv.Itoa(len(f.Ops)), line, &op) != nil || op.File != filepath.Base(op.File) {
-			break
+func openFinished(dir, name, prefix string) (f *Finished, err error) {
+	f = newFinished(dir, name, prefix)
+	f.journal, err = readJournal(f.journal.path, f.journal.name, func(op Op) bool {
+		if op.File != filepath.Base(op.File) {
+			return false
 		}
 		if sum, err := sumOfFile(filepath.Join(dir, op.File)); err != nil || sum != op.SHA256 {
-			break
+			return false
 		}
 		f.append(op)
-	}
-	return f, nil
+		return true
+	})
+	return f, err
 }
 
 func sumOf(b []byte) string {
@@ -120,24 +110,8 @@ func (f *Finished) append(op Op) {
 	f.paths[op.Tensor] = filepath.Join(f.dir, op.File)
 }
 
-// resume cuts the journal after its last valid line, so that more lines can be appended.
-func (f *Finished) resume() error {
-	var b []byte
-	for i, op := range f.Ops {
-		line, err := f.line(i, op)
-		if err != nil {
-			return err
-		}
-		b = append(b, line...)
-	}
-	path := filepath.Join(f.dir, f.prefix+journalFile)
-	err := replaceFile(path, b)
-	if err != nil {
-		return err
-	}
-	f.journal, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
-	return err
-}
+// resume lets more matrices be added.
+func (f *Finished) resume() error { return f.journal.cut(len(f.Ops)) }
 
 // add stores the codes and scales of a matrix.
 func (f *Finished) add(op Op, encoded []byte) error {
@@ -146,11 +120,7 @@ func (f *Finished) add(op Op, encoded []byte) error {
 	if err := os.WriteFile(filepath.Join(f.dir, op.File), encoded, 0o666); err != nil {
 		return err
 	}
-	line, err := f.line(len(f.Ops), op)
-	if err != nil {
-		return err
-	}
-	if _, err := f.journal.Write(line); err != nil {
+	if err := f.journal.add(op); err != nil {
 		return err
 	}
 	f.append(op)
@@ -158,12 +128,7 @@ func (f *Finished) add(op Op, encoded []byte) error {
 }
 
 // close ends the journal.
-func (f *Finished) close() error {
-	if f.journal == nil {
-		return nil
-	}
-	return f.journal.Close()
-}
+func (f *Finished) close() error { return f.journal.close() }
 
 // Has reports whether a tensor is finished.
 func (f *Finished) Has(tensor string) bool { return f.paths[tensor] != "" }

@@ -194,7 +194,7 @@ func (x *measurement) open(ctx context.Context) (err error) {
 }
 
 func (x *measurement) close() {
-	_ = x.steps.close()
+	_ = x.steps.journal.close()
 	_ = x.anchors.close()
 }
 

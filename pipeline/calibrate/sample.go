@@ -83,7 +83,7 @@ type sampler struct {
 	model    *forward.Model
 	head     *forward.Head
 	cache    *forward.Cache
-	journal  *samples
+	journal  samples
 	windows  [][]int32
 	random   []*rand.PCG
 	finished int64 // tokens of finished batches

@@ -64,7 +64,7 @@ func TestMeasureKilled(t *testing.T) {
 		} else {
 			before = n
 		}
-		check(t, s.close())
+		check(t, s.journal.close())
 		got, opened := count(dir)
 		if got != want {
 			t.Errorf("%d %%: other numbers:\n%s\n%s", part, want, got)
@@ -112,7 +112,7 @@ func TestMeasureDamaged(t *testing.T) {
 		{"an anchor", func(dir string) error { return os.Truncate(filepath.Join(dir, anchorsDir, "00002.codes"), 9) }},
 		{"of another measurement", func(dir string) error {
 			s, err := openSteps(dir, "another")
-			return errors.Join(err, s.close())
+			return errors.Join(err, s.journal.close())
 		}},
 	} {
 		for _, part := range []int64{60, 90} { // percent of the work
