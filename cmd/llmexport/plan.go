@@ -308,7 +308,7 @@ func describe(name string, pl *assemble.Planned) *planned {
 	p := &planned{
 		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes(), GraphBytes: pl.GraphBytes,
 		Positions: assemble.DeviceContext, UnsafeThreads: map[int][]int{},
-		Tensors: []plannedTensor{}, Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
+		Tensors: make([]plannedTensor, 0, pl.Plan.Len()), Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
 	var weights, bytes int64

@@ -2,7 +2,7 @@ package estimate
 
 import (
 	"os"
-	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/llmexport/llmexport/internal/digest"
@@ -30,8 +30,8 @@ const (
 	probeTime = 40 * time.Millisecond
 	// probeTokens and mostWidth are the sides of the products that are timed: those of a model, within bounds.
 	probeTokens, leastWidth, mostWidth = 256, 64, 768
-	// probeMemory is read in bytes: more than the caches of a core hold.
-	probeMemory = 48 << 20
+	// probeMemory is read in bytes: more than the caches of a core hold. The plan of a large model is in memory beside it.
+	probeMemory = 32 << 20
 	probeFile   = 8 << 20
 )
 
@@ -39,6 +39,7 @@ const (
 // activations, because small matrices are multiplied more slowly. The files of a run will lie in dir; if it cannot be written to,
 // the rate of disks is a typical one.
 func Probe(dir string, threads, width int) effort.Rates {
+	runtime.GC() // or what planning left is collected while the machine is measured
 	width = min(max(width, leastWidth), mostWidth)
 	p := prober{threads: max(1, threads), width: width, x: make([]float32, probeTokens*width), now: time.Now}
 	for i := range p.x {
@@ -133,11 +134,15 @@ func (p *prober) trial() float64 {
 		return 0
 	}
 	units := trials(float64(p.threads*rows*cols), q.Candidates)[effort.Trial]
+	blocks := make([]quant.Blocks, p.threads)
+	for i := range blocks {
+		blocks[i] = quant.NewBlocks(l, s)
+	}
 	return p.rate(units, func() {
 		kernel.Parallel(p.threads, p.threads, func(lo, hi int) {
 			for ; lo < hi; lo++ {
 				// It has been prepared for these columns, so it cannot fail.
-				_ = e.Encode(quant.NewBlocks(l, s), quant.Matrix{Rows: rows, Cols: cols, Data: p.x[:rows*cols]})
+				_ = e.Encode(blocks[lo], quant.Matrix{Rows: rows, Cols: cols, Data: p.x[:rows*cols]})
 			}
 		})
 	})
@@ -169,7 +174,9 @@ func (p *prober) disk(dir string) float64 {
 	if err != nil {
 		return 0
 	}
-	defer os.Remove(filepath.Clean(f.Name()))
+	if os.Remove(f.Name()) != nil { // some systems cannot remove an open file
+		defer os.Remove(f.Name())
+	}
 	defer f.Close()
 	failed := false
 	rate := p.rate(float64(len(b)), func() {

@@ -137,6 +137,14 @@ func (p *Plan) Items() iter.Seq[*Item] {
 	}
 }
 
+// Len returns the number of items of all parts.
+func (p *Plan) Len() (n int) {
+	for _, part := range p.Parts {
+		n += len(part.Items)
+	}
+	return n
+}
+
 // Bytes returns the length of all weight files.
 func (p *Plan) Bytes() int64 {
 	var n int64

@@ -195,15 +195,18 @@ func (r *Run) rates(work effort.Work, width int) effort.Rates {
 
 // peak is about the most memory that the parts of a run use within its limit, in bytes.
 func (r *Run) peak(pl *assemble.Planned) (int64, error) {
+	most, limit, d := int64(0), r.Limits.Memory, pl.Source.Decoder
+	weights := floatBytes(d)
+	if r.Verify.Enabled && 2*weights >= limit {
+		return limit, nil // verification fills it
+	}
 	demands, err := r.Quantize.demands(r, pl.Source)
 	if err != nil {
 		return 0, err
 	}
-	most, limit, d := int64(0), r.Limits.Memory, pl.Source.Decoder
 	for _, x := range demands {
 		most = max(most, x.Bytes)
 	}
-	weights := floatBytes(d)
 	if r.Quantize.calibrated() {
 		own, window := r.Calibrate.ownWindows(r, d)
 		drawing := min(limit/4, int64(own)*forward.CacheBytes(d, window)) + min(limit/2, weights) + 4*int64(own)*int64(d.Vocab)
@@ -214,7 +217,7 @@ func (r *Run) peak(pl *assemble.Planned) (int64, error) {
 		}
 	}
 	if r.Verify.Enabled {
-		most = max(most, min(limit, 2*weights))
+		most = max(most, 2*weights)
 	}
 	return most, nil
 }
