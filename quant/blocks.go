@@ -15,6 +15,11 @@ type Matrix struct {
 // Row returns row r.
 func (m Matrix) Row(r int) []float32 { return m.Data[r*m.Cols : (r+1)*m.Cols] }
 
+// Slice returns rows lo to hi-1, in place.
+func (m Matrix) Slice(lo, hi int) Matrix {
+	return Matrix{Rows: hi - lo, Cols: m.Cols, Data: m.Data[lo*m.Cols : hi*m.Cols]}
+}
+
 // Blocks receives the encoded form of a Matrix: Codes [Rows, Cols], one unsigned code in a byte; Scale
 // and Zero [Rows, blocks per row]. Zero is nil for symmetric specs. Scales and zeros are already rounded
 // to the spec's scale type: the weight is Scale*(code - 2^(bits-1)) + Zero in real arithmetic.
@@ -31,6 +36,24 @@ func NewBlocks(l Layout, s Spec) Blocks {
 		b.Zero = make([]float32, l.Rows*l.Blocks)
 	}
 	return b
+}
+
+// Unpacked returns what [Pack] and [PackAlpha] stored: the codes and the parameters of a matrix of layout l.
+func Unpacked(codes, alpha []byte, l Layout, s Spec) Blocks {
+	b := NewBlocks(l, s)
+	Unpack(b.Codes, codes, s.Bits)
+	UnpackAlpha(b, alpha, s)
+	return b
+}
+
+// Slice returns rows lo to hi-1 of a number of rows, in place.
+func (b Blocks) Slice(lo, hi, rows int) Blocks {
+	cols, blocks := len(b.Codes)/rows, len(b.Scale)/rows
+	part := Blocks{Codes: b.Codes[lo*cols : hi*cols], Scale: b.Scale[lo*blocks : hi*blocks]}
+	if b.Zero != nil {
+		part.Zero = b.Zero[lo*blocks : hi*blocks]
+	}
+	return part
 }
 
 // Dequantize writes the weights that codes, scales and zero terms represent.

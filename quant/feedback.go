@@ -68,10 +68,7 @@ func (e *feedback) Encode(dst Blocks, w Matrix) error {
 	for lo := 0; lo < w.Rows; lo += step {
 		b.rows = min(step, w.Rows-lo)
 		hi := lo + b.rows
-		b.dst = Blocks{Codes: dst.Codes[lo*w.Cols : hi*w.Cols], Scale: dst.Scale[lo*e.blocks : hi*e.blocks]}
-		if !e.spec.Symmetric {
-			b.dst.Zero = dst.Zero[lo*e.blocks : hi*e.blocks]
-		}
+		b.dst = dst.Slice(lo, hi, w.Rows)
 		if r := e.encode(b, w.Data[lo*w.Cols:hi*w.Cols]); r >= 0 {
 			return fmt.Errorf("row %d: weights outgrow float32 as they make up for errors: %w", lo+r, tensor.ErrUnsupported)
 		}

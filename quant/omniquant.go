@@ -155,17 +155,9 @@ func (c *clipping) Encode(dst Blocks, w Matrix) error {
 	if err := c.start.Encode(dst, w); err != nil {
 		return err
 	}
-	l, err := c.spec.Layout(w.Rows, w.Cols)
-	if err != nil {
-		return err
-	}
 	for lo := 0; lo < w.Rows; lo += clippingRows {
 		hi := min(lo+clippingRows, w.Rows)
-		part := Blocks{Codes: dst.Codes[lo*w.Cols : hi*w.Cols], Scale: dst.Scale[lo*l.Blocks : hi*l.Blocks]}
-		if dst.Zero != nil {
-			part.Zero = dst.Zero[lo*l.Blocks : hi*l.Blocks]
-		}
-		c.rows(part, Matrix{hi - lo, w.Cols, w.Data[lo*w.Cols : hi*w.Cols]})
+		c.rows(dst.Slice(lo, hi, w.Rows), w.Slice(lo, hi))
 	}
 	return nil
 }

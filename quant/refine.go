@@ -11,9 +11,9 @@ import (
 // matter.
 type Refiner interface {
 	Encoder
-	// Refine changes codes, scales and zero terms that Encode chose for w. outputs are the second moments of the
-	// gradients of the log-likelihood at the outputs, one column for each row of w; they are not changed. threads bounds the parallelism, not the
-	// result.
+	// Refine changes codes, scales and zero terms that Encode chose for w. outputs are the second moments of the gradients of
+	// the log-likelihood at the outputs, one column for each row of w; they are not changed. threads bounds the parallelism,
+	// not the result.
 	Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error
 }
 
@@ -108,11 +108,7 @@ func (r *refinement) start(w Matrix) {
 	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		r.aim(b, w.Data[lo*n:hi*n])
-		part := Blocks{Codes: r.dst.Codes[lo*n : hi*n], Scale: r.dst.Scale[lo*r.blocks : hi*r.blocks]}
-		if r.dst.Zero != nil {
-			part.Zero = r.dst.Zero[lo*r.blocks : hi*r.blocks]
-		}
-		part.Dequantize(r.pulled[lo*n:hi*n], r.spec)
+		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
 		subtract(r.pulled[lo*n:hi*n], b.target)
 	})
 	for at := 0; at < n; at += r.width {

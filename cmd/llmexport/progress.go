@@ -52,7 +52,7 @@ const (
 	progressInterval, idleInterval = 100 * time.Millisecond, time.Second
 	// tickInterval is how often the display is refreshed while nothing reports.
 	tickInterval = 500 * time.Millisecond
-	// logInterval is the time between two messages of a long stage where there is no display, and firstLog that before the first.
+	// logInterval is the time between two messages of a long stage where there is no display, and firstLog the time before the first.
 	logInterval, firstLog = 30 * time.Second, 10 * time.Second
 	// barUnits is the length of a bar.
 	barUnits = 1000
@@ -124,7 +124,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// report displays the progress of something that is no stage of a job.
+// report displays the progress of work outside a job.
 func (p *progress) report(stage, what string, done, total int64) {
 	s := pipeline.State{Stage: stage, What: what, Done: done, Total: total, Left: -1, TotalLeft: -1}
 	if total > 0 {

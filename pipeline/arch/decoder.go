@@ -8,7 +8,10 @@
 // [Open] gives access to the checkpoint's tensors under the names of the description.
 package arch
 
-import "strconv"
+import (
+	"iter"
+	"strconv"
+)
 
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
@@ -90,6 +93,24 @@ type Norm struct {
 
 // Layer is a list of branches of the residual stream, in the order in which they are added to it.
 type Layer []Branch
+
+// Blocks iterates over the blocks of a layer, in order; a [Sum] stands for the blocks that it adds.
+func (l Layer) Blocks() iter.Seq[Block] {
+	return func(yield func(Block) bool) { l.each(yield) }
+}
+
+func (l Layer) each(yield func(Block) bool) bool {
+	for _, b := range l {
+		if s, ok := b.Block.(*Sum); ok {
+			if !Layer(s.Branches).each(yield) {
+				return false
+			}
+		} else if !yield(b.Block) {
+			return false
+		}
+	}
+	return true
+}
 
 // Branch is h = Gain · (h + Scale · PostNorm(Block(Norm(h)))).
 type Branch struct {

@@ -170,10 +170,7 @@ func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) 
 	if err != nil {
 		return nil, err
 	}
-	b := quant.NewBlocks(l, s)
-	quant.Unpack(b.Codes, file[:l.Codes], s.Bits)
-	quant.UnpackAlpha(b, file[l.Codes:], s)
-	b.Dequantize(hat, s)
+	quant.Unpacked(file[:l.Codes], file[l.Codes:], l, s).Dequantize(hat, s)
 	return hat, nil
 }
 

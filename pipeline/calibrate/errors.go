@@ -89,7 +89,7 @@ const (
 // sample is the number of rows whose options are compared.
 func (x *op) sample() int {
 	n := max(leastSample, min(x.rows/16, mostSample))
-	if x.expert() {
+	if x.expert {
 		n = expertSample
 	}
 	return min(n, x.rows)

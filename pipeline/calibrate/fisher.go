@@ -52,7 +52,7 @@ func (f *fisher) visitor(ops map[string]*op, length, skip, threads int) forward.
 		}
 		f.inputs[l.Weight.Tensor] += int64(len(dy) / l.Rows)
 		x := ops[l.Weight.Tensor]
-		whole := x.kind != headInput && !x.expert()
+		whole := x.kind != headInput && !x.expert
 		kernel.Parallel(threads, l.Rows, func(lo, hi int) {
 			for i, row := 0, dy; len(row) > 0; i, row = i+1, row[l.Rows:] {
 				if whole && i%length < skip {

@@ -346,7 +346,7 @@ func (x *measurement) anchored(op *op, l *forward.Linear, at quant.Spec, e *enco
 func (x *measurement) experts() (groups [][]*op) {
 	at := map[string]int{}
 	for _, op := range x.ops {
-		if !op.expert() {
+		if !op.expert {
 			continue
 		}
 		key := strconv.Itoa(op.layer) + op.kind

@@ -120,31 +120,27 @@ func (q *quantization) warnUnseen(ctx context.Context) {
 		tokens[op.Tensor] = op.Tokens
 	}
 	var all, few, unseen int
-	var count func(l arch.Layer)
-	count = func(l arch.Layer) {
-		for _, b := range l {
-			switch x := b.Block.(type) {
-			case *arch.Sum:
-				count(x.Branches)
-			case *arch.Experts:
-				for i := range x.Experts {
-					up := x.Experts[i].Up.Weight
-					n, ok := tokens[up.Tensor]
-					switch {
-					case !ok || !q.coded(up.Tensor):
-						continue
-					case n == 0:
-						unseen++
-					case n < int64(floorShare*up.Cols):
-						few++
-					}
-					all++
-				}
+	count := func(x *arch.Experts) {
+		for i := range x.Experts {
+			up := x.Experts[i].Up.Weight
+			n, ok := tokens[up.Tensor]
+			switch {
+			case !ok || !q.coded(up.Tensor):
+				continue
+			case n == 0:
+				unseen++
+			case n < int64(floorShare*up.Cols):
+				few++
 			}
+			all++
 		}
 	}
 	for _, l := range q.Decoder.Layers {
-		count(l)
+		for b := range l.Blocks() {
+			if x, ok := b.(*arch.Experts); ok {
+				count(x)
+			}
+		}
 	}
 	if few+unseen > 0 {
 		zerolog.Ctx(ctx).Warn().Int("experts", all).Int("unseen", unseen).Int("few", few).

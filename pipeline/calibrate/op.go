@@ -16,9 +16,9 @@ type op struct {
 	// kind is the name within a layer, experts without their numbers: "attention.q", "experts.gate"; or "head".
 	kind  string
 	layer int // the number of layers for the head
-	// share is the part of the tokens that reach it: less than 1 for an expert.
-	share float64
-	specs []quant.Spec // its options; none if it is not measured
+	// expert: only the tokens that a router sends to it reach it.
+	expert bool
+	specs  []quant.Spec // its options; none if it is not measured
 
 	// estimate is the divergence that the gradients predict for the anchor; errors are the relative ones of the options.
 	estimate float64
@@ -34,43 +34,19 @@ func opsOf(d *arch.Decoder, options func(w arch.Weight, lookup bool) []quant.Spe
 		if name == headInput && d.Tied {
 			return
 		}
-		x := &op{tensor: l.Weight.Tensor, rows: l.Weight.Rows, cols: l.Weight.Cols, kind: name, layer: len(d.Layers), share: 1}
+		x := &op{tensor: l.Weight.Tensor, rows: l.Weight.Rows, cols: l.Weight.Cols, kind: name, layer: len(d.Layers), expert: toExpert(name)}
 		if rest, ok := strings.CutPrefix(name, "layers."); ok {
 			number, rest, _ := strings.Cut(rest, ".")
 			x.layer, _ = strconv.Atoi(number)
 			parts := strings.Split(rest, ".")
 			plain := slices.DeleteFunc(slices.Clone(parts), func(s string) bool { _, err := strconv.Atoi(s); return err == nil })
 			x.kind = strings.Join(plain, ".")
-			if len(plain) < len(parts) {
-				x.share = routed(d.Layers[x.layer])
-			}
 		}
 		x.specs = options(l.Weight, false)
 		all = append(all, x)
 	})
 	return all
 }
-
-// routed is the share of a layer's experts that a token passes.
-func routed(l arch.Layer) float64 {
-	for _, b := range l {
-		blocks := []arch.Block{b.Block}
-		if s, ok := b.Block.(*arch.Sum); ok {
-			for _, b := range s.Branches {
-				blocks = append(blocks, b.Block)
-			}
-		}
-		for _, x := range blocks {
-			if e, ok := x.(*arch.Experts); ok {
-				return float64(e.TopK) / float64(len(e.Experts))
-			}
-		}
-	}
-	return 1
-}
-
-// expert reports whether only some tokens reach the op.
-func (x *op) expert() bool { return x.share < 1 }
 
 // kl is the predicted divergence of an option.
 func (x *op) kl(option int) float64 { return x.estimate * x.ratio * x.errors[option] }

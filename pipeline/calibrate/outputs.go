@@ -158,9 +158,7 @@ func (q *quantization) refine(ctx context.Context, w *encoding) error {
 		return nil
 	}
 	l, s := w.layout, w.spec
-	b := quant.NewBlocks(l, s)
-	quant.Unpack(b.Codes, w.file[:l.Codes], s.Bits)
-	quant.UnpackAlpha(b, w.file[l.Codes:], s)
+	b := quant.Unpacked(w.file[:l.Codes], w.file[l.Codes:], l, s)
 	lo := 0
 	for i, n := range runs(w.Rows) {
 		if ctx.Err() != nil {
@@ -170,12 +168,7 @@ func (q *quantization) refine(ctx context.Context, w *encoding) error {
 		if err != nil {
 			return err
 		}
-		part := quant.Blocks{Codes: b.Codes[lo*w.Cols : (lo+n)*w.Cols], Scale: b.Scale[lo*l.Blocks : (lo+n)*l.Blocks]}
-		if b.Zero != nil {
-			part.Zero = b.Zero[lo*l.Blocks : (lo+n)*l.Blocks]
-		}
-		rows := quant.Matrix{Rows: n, Cols: w.Cols, Data: w.Data[lo*w.Cols : (lo+n)*w.Cols]}
-		if err := r.Refine(part, rows, moments, q.Threads); err != nil {
+		if err := r.Refine(b.Slice(lo, lo+n, w.Rows), w.Matrix.Slice(lo, lo+n), moments, q.Threads); err != nil {
 			return err
 		}
 		lo += n

@@ -154,7 +154,7 @@ func TestQuantizeGoesOn(t *testing.T) {
 		{"a line cut", 6, func(dir string) error {
 			return os.Truncate(filepath.Join(dir, journalFile), int64(len(bytes.Join(lines[:6], nil))+len(lines[6])/2))
 		}},
-		{"a line without its end", n, func(dir string) error {
+		{"a line without its end", n - 1, func(dir string) error {
 			return os.Truncate(filepath.Join(dir, journalFile), int64(len(journal)-1))
 		}},
 		{"no journal", 0, func(dir string) error { return os.Remove(filepath.Join(dir, journalFile)) }},

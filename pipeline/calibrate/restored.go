@@ -121,9 +121,6 @@ func (c *codes) rows(first, n int) ([]float32, error) {
 	}
 	layout := c.layout
 	layout.Rows = n
-	blocks := quant.NewBlocks(layout, c.spec)
-	quant.Unpack(blocks.Codes, b, c.spec.Bits)
-	quant.UnpackAlpha(blocks, alpha, c.spec)
-	blocks.Dequantize(x, c.spec)
+	quant.Unpacked(b, alpha, layout, c.spec).Dequantize(x, c.spec)
 	return x, nil
 }

@@ -307,9 +307,7 @@ func (t *tuning) open(f *Finished) (err error) {
 		if err != nil {
 			return err
 		}
-		x.blocks = quant.NewBlocks(x.layout, spec)
-		quant.Unpack(x.blocks.Codes, b[:x.layout.Codes], spec.Bits)
-		quant.UnpackAlpha(x.blocks, b[x.layout.Codes:], spec)
+		x.blocks = quant.Unpacked(b[:x.layout.Codes], b[x.layout.Codes:], x.layout, spec)
 		x.scale = newParameters(len(x.blocks.Scale))
 		if !spec.Symmetric {
 			x.off = newParameters(len(x.blocks.Scale))
@@ -417,14 +415,9 @@ func (x *tunedMatrix) gather(dw []float32, threads int) {
 func (t *tuning) set(rounded bool) {
 	for _, x := range t.order {
 		b := x.now(rounded)
-		rows := x.layout.Rows
-		per, blocks := x.layout.Cols, x.layout.Blocks
+		rows, cols := x.layout.Rows, x.layout.Cols
 		kernel.Parallel(t.Threads, rows, func(lo, hi int) {
-			part := quant.Blocks{Codes: b.Codes[lo*per : hi*per], Scale: b.Scale[lo*blocks : hi*blocks]}
-			if b.Zero != nil {
-				part.Zero = b.Zero[lo*blocks : hi*blocks]
-			}
-			part.Dequantize(x.weights[lo*per:hi*per], x.spec)
+			b.Slice(lo, hi, rows).Dequantize(x.weights[lo*cols:hi*cols], x.spec)
 		})
 	}
 	put := func(l *forward.Linear) {

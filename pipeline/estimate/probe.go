@@ -30,7 +30,7 @@ const (
 	probeTime = 40 * time.Millisecond
 	// probeTokens and mostWidth are the sides of the products that are timed: those of a model, within bounds.
 	probeTokens, leastWidth, mostWidth = 256, 64, 768
-	// probeMemory is read in bytes: more than the caches of a core hold. The plan of a large model is in memory beside it.
+	// probeMemory is read in bytes: more than the caches of a core hold. The plan of a large model is in memory too.
 	probeMemory = 32 << 20
 	probeFile   = 8 << 20
 )

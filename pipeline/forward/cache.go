@@ -100,13 +100,9 @@ func CacheBytes(d *arch.Decoder, length int) (bytes int64) {
 	return bytes
 }
 
-func pastOf(branches []arch.Branch, length int) (n int64) {
-	for _, b := range branches {
-		if s, ok := b.Block.(*arch.Sum); ok {
-			n += pastOf(s.Branches, length)
-			continue
-		}
-		if x, err := newBlock(b.Block); err == nil {
+func pastOf(l arch.Layer, length int) (n int64) {
+	for b := range l.Blocks() {
+		if x, err := newBlock(b); err == nil {
 			if s, ok := x.(stateful); ok {
 				n += s.past().size(length)
 			}

@@ -60,12 +60,9 @@ func classes(d *arch.Decoder, items []quant.Item) []quant.Item {
 
 // mixtures are the blocks of a layer that consist of experts.
 func mixtures(l arch.Layer) (all []*arch.Experts) {
-	for _, b := range l {
-		switch x := b.Block.(type) {
-		case *arch.Experts:
+	for b := range l.Blocks() {
+		if x, ok := b.(*arch.Experts); ok {
 			all = append(all, x)
-		case *arch.Sum:
-			all = append(all, mixtures(x.Branches)...)
 		}
 	}
 	return all

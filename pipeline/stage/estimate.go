@@ -230,11 +230,7 @@ func floatBytes(d *arch.Decoder) (n int64) {
 
 // written is what a run writes at most, in bytes.
 func (r *Run) written(pl *assemble.Planned) (int64, error) {
-	size := pl.Plan.Bytes() + pl.GraphBytes
-	n := size
-	if r.Quantize.calibrated() {
-		n += size
-	}
+	n, size := r.Quantize.files(pl)
 	places, err := r.Publish.places(r)
 	for _, p := range places {
 		if _, ok := p.Store.(dir.Place); ok {

@@ -83,6 +83,15 @@ func (q *Quantize) fits(r *Run, src *source.Source) error {
 	return nil
 }
 
+// files is what a run writes to the cache, and to every directory that it publishes to, in bytes.
+func (q *Quantize) files(pl *assemble.Planned) (inCache, inPlace int64) {
+	size := pl.Plan.Bytes() + pl.GraphBytes
+	if q.calibrated() {
+		return 2 * size, size // codes, and the weights that are made of them
+	}
+	return size, size
+}
+
 // room rejects disks that are too full for the files of a run: weights, and codes if the model is watched, in the cache, and a
 // package in every directory. Existing files may be reused, so their space counts as free.
 func (q *Quantize) room(r *Run, src *source.Source) error {
@@ -90,11 +99,7 @@ func (q *Quantize) room(r *Run, src *source.Source) error {
 	if err != nil {
 		return nil // the stage that plans reports it with more context
 	}
-	size := pl.Plan.Bytes() + pl.GraphBytes
-	inCache := size
-	if q.calibrated() {
-		inCache += size
-	}
+	inCache, size := q.files(pl)
 	check := func(dir string, need int64) error {
 		full := (*disk.FullError)(nil)
 		held, _ := disk.Usage(dir)

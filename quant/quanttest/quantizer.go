@@ -261,11 +261,7 @@ func cuts(q quant.Quantizer) error {
 			kernel.Parallel(c.threads, parts, func(from, to int) {
 				for i := from; i < to; i++ {
 					lo, hi := i*c.step, min((i+1)*c.step, rows)
-					part := quant.Blocks{Codes: b.Codes[lo*cols : hi*cols], Scale: b.Scale[lo*l.Blocks : hi*l.Blocks]}
-					if !s.Symmetric {
-						part.Zero = b.Zero[lo*l.Blocks : hi*l.Blocks]
-					}
-					errs[i] = e.Encode(part, quant.Matrix{Rows: hi - lo, Cols: cols, Data: w.Data[lo*cols : hi*cols]})
+					errs[i] = e.Encode(b.Slice(lo, hi, rows), w.Slice(lo, hi))
 				}
 			})
 			if err := errors.Join(errs...); err != nil {
