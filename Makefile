@@ -58,7 +58,7 @@ FLATC       := 2.0.8
 SOURCES = $(shell set -o pipefail; sha=$$(command -v sha256sum || echo shasum -a 256); \
 	sum=$$(git ls-files -coz --exclude-standard -- ':!*_test.go' ':!*testdata/*' ':!*.md' | LC_ALL=C sort -zu | \
 		while read -rd '' f; do if [ -f "$$f" ]; then printf '%s\0' "$$f"; fi; done | xargs -0 $$sha | $$sha) && echo $${sum%% *})
-LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION) -X github.com/llmexport/llmexport/pipeline.sources=$(SOURCES)
+LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.release=$(VERSION) -X github.com/llmexport/llmexport/pipeline.sources=$(SOURCES)
 
 # Packages that start goroutines or share files between processes, and whose tests stay quick under the race detector.
 RACED := ./runtime/kernel ./backends/cpu ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan \
@@ -124,6 +124,13 @@ registry: ## test publishing to a real OCI registry, that of Debian's package do
 	if [ ! -x "$$bin" ]; then echo "registry: skipped, there is no docker-registry"; else \
 		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish/oci; \
 	fi
+
+.PHONY: shells
+shells: ## complete commands in bash, zsh, fish and PowerShell and format the manual pages, as far as these are installed (root on Debian: installs them)
+	@set -euo pipefail; for tool in zsh fish mandoc groff:groff-base; do \
+		if ! command -v "$${tool%%:*}" >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get install -y -q "$${tool##*:}" >/dev/null || true; fi; \
+	done; \
+	go test -count=1 -v $(TESTFLAGS) -run "TestCompletionInShells|TestManualLint" ./cmd/llmexport
 
 .PHONY: s3
 s3: ## test publishing to a real S3 store, MinIO of MINIO_BIN or PATH, or else built from source (minutes)

@@ -7,40 +7,40 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-//go:embed completion.bash
-var bashCompletion string
-
-//go:embed completion.zsh
-var zshCompletion string
+// The scripts ask the program for the words that can follow, and complete files where there are none.
+var (
+	//go:embed completion.bash
+	bashCompletion string
+	//go:embed completion.zsh
+	zshCompletion string
+	//go:embed completion.fish
+	fishCompletion string
+	//go:embed completion.ps1
+	powershellCompletion string
+)
 
 func (t *tool) completionCommand() *cli.Command {
-	script := func(shell string, text func(c *cli.Context) (string, error), example string) *cli.Command {
+	script := func(shell, text, use string) *cli.Command {
 		return &cli.Command{
-			Name: shell, Usage: "print the script for " + shell, CustomHelpTemplate: help(example),
+			Name: shell, Usage: "print the script for " + shell, CustomHelpTemplate: help(use),
 			Action: func(c *cli.Context) error {
 				if _, err := arguments(c); err != nil {
 					return err
 				}
-				s, err := text(c)
-				if err != nil {
-					return err
-				}
-				_, err = io.WriteString(t.stdout, s)
+				_, err := io.WriteString(t.stdout, text)
 				return err
 			},
 		}
 	}
-	fixed := func(s string) func(*cli.Context) (string, error) {
-		return func(*cli.Context) (string, error) { return s, nil }
-	}
 	return &cli.Command{
 		Name:               "completion",
-		Usage:              "print a script that completes commands and flags",
+		Usage:              "print a script that completes commands, flags and recipes in a shell",
 		CustomHelpTemplate: cli.SubcommandHelpTemplate + examples("source <(llmexport completion bash)", "llmexport completion fish | source"),
 		Subcommands: []*cli.Command{
-			script("bash", fixed(bashCompletion), "source <(llmexport completion bash)"),
-			script("zsh", fixed(zshCompletion), "source <(llmexport completion zsh)"),
-			script("fish", func(c *cli.Context) (string, error) { return c.App.ToFishCompletion() }, "llmexport completion fish | source"),
+			script("bash", bashCompletion, "source <(llmexport completion bash)"),
+			script("zsh", zshCompletion, "source <(llmexport completion zsh)"),
+			script("fish", fishCompletion, "llmexport completion fish | source"),
+			script("powershell", powershellCompletion, "llmexport completion powershell | Out-String | Invoke-Expression"),
 		},
 	}
 }

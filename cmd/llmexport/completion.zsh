@@ -8,9 +8,11 @@ _llmexport() {
 		asked+=("$cur")
 	fi
 	found=("${(@f)$("${asked[@]}" --generate-bash-completion 2>/dev/null)}")
-	if [[ -n "${found[1]}" ]]; then
-		_describe values found
-	fi
-	_files
+	compadd -- "${(@)found:#}" || _files
 }
-compdef _llmexport llmexport
+# As a file of fpath this is the body of the function.
+if [[ "${funcstack[1]}" == _llmexport ]]; then
+	_llmexport "$@"
+else
+	compdef _llmexport llmexport
+fi

@@ -154,13 +154,14 @@ func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, vari
 	return list, nil
 }
 
-// completeRecipes completes names of shipped recipes; shells add files themselves.
+// completeRecipes completes names of shipped recipes, and recipes in the working directory. Shells complete other files.
 func completeRecipes(c *cli.Context) {
 	if last := len(os.Args) - 2; last > 0 && strings.HasPrefix(os.Args[last], "-") {
 		cli.DefaultCompleteWithFlags(c.Command)(c)
 		return
 	}
-	for _, n := range recipes.Shipped() {
+	files, _ := filepath.Glob("*.y*ml") // the pattern is valid
+	for _, n := range slices.Concat(recipes.Shipped(), files) {
 		fmt.Fprintln(c.App.Writer, n)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	goruntime "runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,7 +18,7 @@ import (
 func (t *tool) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
-		Usage: "print the version",
+		Usage: "print the version, the commit and the kernels in use",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "cpu", Usage: "show the CPU's instruction sets and the kernels in use"},
 			jsonFlag(),
@@ -37,7 +38,12 @@ func (t *tool) versionCommand() *cli.Command {
 
 // versionFacts is the version in JSON output.
 type versionFacts struct {
-	Version  string `json:"version"`
+	Version string `json:"version"`
+	// Commit and Date, in the form of RFC 3339, are empty where the build had no version control; Modified reports whether the
+	// tree differed from the commit.
+	Commit   string `json:"commit,omitempty"`
+	Date     string `json:"date,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Kernels  string `json:"kernels"`
@@ -47,7 +53,35 @@ type versionFacts struct {
 
 func newVersionFacts(tier string) (versionFacts, error) {
 	code, err := pipeline.Code()
-	return versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier, code}, err
+	v := versionFacts{
+		Version: stage.Version, Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Kernels: tier, Code: code,
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.time":
+				v.Date = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
+			}
+		}
+	}
+	return v, err
+}
+
+// built names the commit and its day; empty if they are unknown.
+func (v versionFacts) built() string {
+	if v.Commit == "" {
+		return ""
+	}
+	day, _, _ := strings.Cut(v.Date, "T")
+	text := fmt.Sprintf("%s of %s", v.Commit, day)
+	if v.Modified {
+		text += ", modified"
+	}
+	return text
 }
 
 func (t *tool) printVersion(asJSON bool) error {
@@ -59,7 +93,11 @@ func (t *tool) printVersion(asJSON bool) error {
 	if asJSON {
 		return t.printJSON(v)
 	}
-	_, err = fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\ncode %s\n", v.Version, v.Go, v.Platform, v.Kernels, v.Code)
+	text := fmt.Sprintf("llmexport %s %s %s, %s kernels\n", v.Version, v.Go, v.Platform, v.Kernels)
+	if b := v.built(); b != "" {
+		text += "commit " + b + "\n"
+	}
+	_, err = fmt.Fprintf(t.stdout, "%scode %s\n", text, v.Code)
 	return err
 }
 
@@ -88,6 +126,9 @@ func (t *tool) printCPU(asJSON bool) error {
 	}
 	s := sheet.New()
 	s.Row("llmexport", v.Version)
+	if b := v.built(); b != "" {
+		s.Row("commit", b)
+	}
 	s.Row("code", v.Code)
 	s.Row("go", v.Go)
 	s.Row("platform", v.Platform)

@@ -19,9 +19,6 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// Version of the program, set by the release build.
-var Version = "dev"
-
 // Run is one package to make. It holds everything that its stages share: each stage reads the options of the others and the
 // artifacts of the stages before it, and adds its own. The checkpoint is opened once and stays open until Close.
 type Run struct {
