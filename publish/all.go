@@ -21,12 +21,12 @@ type Place struct {
 	Target Target
 }
 
-// Places opens the stores of publish entries for the package called name. Relative directories start at baseDir. Two
+// Places opens the stores of publish entries for a package with these values. Relative directories start at baseDir. Two
 // entries for the same place are an error, and so are directories inside each other.
-func Places(targets []Target, baseDir, name string) ([]Place, error) {
+func Places(targets []Target, baseDir string, v Values) ([]Place, error) {
 	var places []Place
 	for i, t := range targets {
-		t, err := t.Named(name)
+		t, err := t.Filled(v)
 		if err != nil {
 			return nil, &EntryError{i, err}
 		}

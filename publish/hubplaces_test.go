@@ -40,7 +40,8 @@ func TestHubPulled(t *testing.T) {
 	}
 	p := placetest.HubPackage(t, 1)
 	p.Manifest.Source.License = "mit"
-	places, err := Places([]Target{{Hub: "tester/{name}-hf", Endpoint: h.URL}, {ModelScope: "tester/{name}-ms", Private: true}}, ".", p.Manifest.Name)
+	targets := []Target{{Hub: "tester/{name}-hf", Endpoint: h.URL}, {ModelScope: "tester/{name}-ms", Private: true}}
+	places, err := Places(targets, ".", Values{Name: p.Manifest.Name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -133,12 +132,8 @@ func New(t Target, baseDir string) (place.Store, error) {
 	if len(named) != 1 {
 		return nil, fmt.Errorf("a publish entry must name one place, not %d; the kinds are %s", len(named), strings.Join(known, ", "))
 	}
-	b, err := json.Marshal(t)
+	set, err := t.fields()
 	if err != nil {
-		return nil, err
-	}
-	var set map[string]any
-	if err := json.Unmarshal(b, &set); err != nil {
 		return nil, err
 	}
 	for key := range set {

@@ -90,7 +90,7 @@ var registryLike = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+
 // Meant guesses the full reference for ref, which has no scheme: that of a registry, or of a repository of Hugging
 // Face. It is empty if ref looks like neither.
 func Meant(ref string) string {
-	named := strings.ReplaceAll(ref, place.Placeholder, "name")
+	named := placeholderRE.ReplaceAllString(ref, "name")
 	repo, revision := recipes.MeantRepo(named)
 	switch {
 	case repo != "" && !strings.HasPrefix(named, repo): // an address of Hugging Face

@@ -2,11 +2,7 @@ package publish
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/llmexport/llmexport/publish/place"
 )
 
 // Target is an entry of a recipe's publish list. Exactly one kind of place is given, with options of that kind.
@@ -64,33 +60,4 @@ func (t Target) With(options ...string) (Target, error) {
 // permanent reports whether a place cannot be reverted.
 func (t Target) permanent() bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool { return k.keeps && k.ref(t) != "" })
-}
-
-// Named returns t with {name} in places, branches and tags replaced by the name of a package.
-func (t Target) Named(name string) (Target, error) {
-	b, err := json.Marshal(t)
-	if err != nil {
-		return t, err
-	}
-	var set map[string]any
-	if err := json.Unmarshal(b, &set); err != nil {
-		return t, err
-	}
-	for key, v := range set {
-		text, ok := v.(string)
-		if !ok || slices.Contains(common, key) {
-			continue
-		}
-		text = strings.ReplaceAll(text, place.Placeholder, name)
-		if strings.ContainsAny(text, "{}") {
-			return t, fmt.Errorf("%s: %q contains braces; the only placeholder is %s", key, v, place.Placeholder)
-		}
-		set[key] = text
-	}
-	if b, err = json.Marshal(set); err != nil {
-		return t, err
-	}
-	var named Target
-	err = json.Unmarshal(b, &named)
-	return named, err
 }

@@ -194,7 +194,7 @@ func (t *tool) planTask(c *cli.Context, x *stage.Run) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	terms, err := f.Terms(x, &sk.Snapshot)
+	terms, err := f.Terms(ctx, x, &sk.Snapshot)
 	if err != nil {
 		return nil, err
 	}

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -20,7 +24,8 @@ func (t *tool) publishCommand() *cli.Command {
 		Usage:     "publish an existing package",
 		ArgsUsage: "DIR REF...",
 		Description: "DIR is first compared with its manifest. A REF is a place in the syntax of pull; {name} in it stands for the name of\n" +
-			"the package. Several places receive the package together or not at all, as far as their protocols allow.",
+			"the package, {commit}, {commit:8} and {date} for the commit of the model repository and its day, {version} for the\n" +
+			"program that made the package. Several places receive the package together or not at all, as far as their protocols allow.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "show what would change, and change nothing"},
 			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in these places"},
@@ -63,7 +68,11 @@ func (t *tool) publish(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	places, err := publish.Places(targets, ".", p.Manifest.Name)
+	v, err := valuesOf(c.Context, p.Manifest, targets)
+	if err != nil {
+		return err
+	}
+	places, err := publish.Places(targets, ".", v)
 	if e := (*publish.EntryError)(nil); errors.As(err, &e) {
 		return meantHint(usagef("%v", err), c.Args().Get(1+e.Entry))
 	}
@@ -89,6 +98,20 @@ func (t *tool) publish(c *cli.Context) error {
 		return errors.Join(ackHint(err), t.printJSON(o))
 	}
 	return errors.Join(ackHint(err), printReceipts(t.stdout, receipts))
+}
+
+// valuesOf returns what a package tells of itself and its source.
+func valuesOf(ctx context.Context, m *manifest.Manifest, targets []publish.Target) (v publish.Values, err error) {
+	v = publish.Values{Name: m.Name, Commit: m.Source.Revision, Version: m.Tool.Version}
+	if !slices.ContainsFunc(targets, func(t publish.Target) bool { return t.Uses(publish.DateWord) }) {
+		return v, nil
+	}
+	o, err := hub.OptionsFromEnv()
+	if err != nil {
+		return v, err
+	}
+	v.Date, err = publish.DateOf(ctx, m.Source, o)
+	return v, err
 }
 
 // ackHint adds the flag that acknowledges the licence.

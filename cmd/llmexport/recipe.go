@@ -139,7 +139,7 @@ func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, vari
 		if len(all) > 1 {
 			x.Close()
 		}
-		places, err := x.Publish.Places(x)
+		places, err := x.Publish.Places(ctx, x)
 		if err != nil {
 			return nil, err
 		}

@@ -116,7 +116,7 @@ func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 			return fmt.Errorf("%s: %w", e, err)
 		}
 		for _, x := range tasks {
-			places, err := x.Publish.Places(x)
+			places, err := x.Publish.Places(c.Context, x)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e, err)
 			}

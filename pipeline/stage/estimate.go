@@ -17,7 +17,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
-	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -174,10 +173,10 @@ func (r *Run) Estimate(pl *assemble.Planned, first string) (*Estimate, error) {
 		return nil, err
 	}
 	if first != "" {
-		e.Disk, err = r.written(pl)
+		e.Disk = r.written(pl)
 	}
 	r.Limits.Progress.Expect(rates, steps)
-	return e, err
+	return e, nil
 }
 
 // rates are those of this machine, measured if the work is worth it.
@@ -229,15 +228,14 @@ func floatBytes(d *arch.Decoder) (n int64) {
 }
 
 // written is what a run writes at most, in bytes.
-func (r *Run) written(pl *assemble.Planned) (int64, error) {
+func (r *Run) written(pl *assemble.Planned) int64 {
 	n, size := r.Quantize.files(pl)
-	places, err := r.Publish.places(r)
-	for _, p := range places {
-		if _, ok := p.Store.(dir.Place); ok {
+	for _, t := range r.Publish.Targets(r) {
+		if t.Dir != "" {
 			n += size
 		}
 	}
-	return n, err
+	return n
 }
 
 // announce estimates what is left of a run when the first entry is about to be made, and logs it.

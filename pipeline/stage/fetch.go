@@ -145,7 +145,7 @@ func (f *Fetch) Prepare(ctx context.Context, r *Run) error {
 	if r.Recipe.Model.Path == "" {
 		return nil
 	}
-	_, err := f.Resolve(ctx, r, func(s *hub.Snapshot) error { return f.checkTerms(r, s) })
+	_, err := f.Resolve(ctx, r, func(s *hub.Snapshot) error { return f.checkTerms(ctx, r, s) })
 	return err
 }
 
@@ -153,7 +153,7 @@ func (f *Fetch) Prepare(ctx context.Context, r *Run) error {
 // the places can accept it.
 func (f *Fetch) beforeWeights(ctx context.Context, r *Run) func(s *hub.Snapshot) error {
 	return func(s *hub.Snapshot) error {
-		if err := f.checkTerms(r, s); err != nil || r.Recipe.Model.Path != "" {
+		if err := f.checkTerms(ctx, r, s); err != nil || r.Recipe.Model.Path != "" {
 			return err
 		}
 		if err := r.Publish.ready(ctx, r); err != nil {

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"context"
 	"errors"
 
 	"github.com/llmexport/llmexport/internal/hub"
@@ -25,14 +26,14 @@ func (f *Fetch) access(s *hub.Snapshot) string {
 }
 
 // checkTerms rejects a run whose package may not go where the recipe says, because of its source's licence or access.
-func (f *Fetch) checkTerms(r *Run, s *hub.Snapshot) error {
-	return entryError(r, f.ask(r, s))
+func (f *Fetch) checkTerms(ctx context.Context, r *Run, s *hub.Snapshot) error {
+	return entryError(r, f.ask(ctx, r, s))
 }
 
 // Terms returns the condition of a place that a package of s does not meet, which would stop the run before anything is made;
 // empty if there is none.
-func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
-	err := f.ask(r, s)
+func (f *Fetch) Terms(ctx context.Context, r *Run, s *hub.Snapshot) (string, error) {
+	err := f.ask(ctx, r, s)
 	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
 		return missing.Error(), nil
 	}
@@ -40,8 +41,11 @@ func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
 }
 
 // ask is [publish.CheckSource] of a checkpoint whose small files are on this machine.
-func (f *Fetch) ask(r *Run, s *hub.Snapshot) error {
-	places, err := r.Publish.places(r)
+func (f *Fetch) ask(ctx context.Context, r *Run, s *hub.Snapshot) error {
+	if s.Repo != "" {
+		r.commit = s.Revision
+	}
+	places, err := r.Publish.places(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (q *Quantize) prepareDir(ctx context.Context, r *Run, o source.Origin) erro
 	if err := q.fits(r, src); err != nil {
 		return err
 	}
-	return q.room(r, src)
+	return q.room(ctx, r, src)
 }
 
 // demands lists the least memory of every part of a run that depends on the model. With a lower limit the part would exceed
@@ -94,7 +94,7 @@ func (q *Quantize) files(pl *assemble.Planned) (inCache, inPlace int64) {
 
 // room rejects disks that are too full for the files of a run: weights, and codes if the model is watched, in the cache, and a
 // package in every directory. Existing files may be reused, so their space counts as free.
-func (q *Quantize) room(r *Run, src *source.Source) error {
+func (q *Quantize) room(ctx context.Context, r *Run, src *source.Source) error {
 	pl, err := r.plan(src)
 	if err != nil {
 		return nil // the stage that plans reports it with more context
@@ -111,7 +111,7 @@ func (q *Quantize) room(r *Run, src *source.Source) error {
 	if err := check(r.Store.Dir(), inCache); err != nil {
 		return err
 	}
-	places, err := r.Publish.places(r)
+	places, err := r.Publish.places(ctx, r)
 	if err != nil {
 		return err
 	}

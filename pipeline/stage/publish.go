@@ -8,7 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -23,8 +27,8 @@ type Publish []publish.Target
 func (*Publish) String() string { return "publish" }
 
 // Validate implements [pipeline.Validator].
-func (p *Publish) Validate(_ context.Context, r *Run) error {
-	_, err := p.places(r)
+func (p *Publish) Validate(ctx context.Context, r *Run) error {
+	_, err := p.places(ctx, r)
 	return err
 }
 
@@ -39,7 +43,7 @@ func (p *Publish) Prepare(ctx context.Context, r *Run) error {
 
 // ready returns an error that names the first place which could not accept the package.
 func (p *Publish) ready(ctx context.Context, r *Run) error {
-	places, err := p.places(r)
+	places, err := p.places(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -75,10 +79,44 @@ func (p *Publish) Targets(r *Run) Publish {
 	return *p
 }
 
-// places opens the places of the job's package.
-func (p *Publish) places(r *Run) ([]publish.Place, error) {
-	places, err := publish.Places(p.Targets(r), r.Recipe.Dir, r.Recipe.Name)
+// places opens the places of the job's package. Until the commit of the model is known, a stand-in takes its place, which serves
+// to check the entries.
+func (p *Publish) places(ctx context.Context, r *Run) ([]publish.Place, error) {
+	v, err := p.values(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	places, err := publish.Places(p.Targets(r), r.Recipe.Dir, v)
 	return places, entryError(r, err)
+}
+
+// values are those of the placeholders.
+func (p *Publish) values(ctx context.Context, r *Run) (publish.Values, error) {
+	m := r.Recipe.Model
+	v := publish.Values{Name: r.Recipe.Name, Commit: r.commit, Revision: m.Revision, Version: Version}
+	dated := slices.ContainsFunc(p.Targets(r), func(t publish.Target) bool { return t.Uses(publish.DateWord) })
+	if m.Repo != "" && r.commit == "" {
+		v.Commit = digest.Of([]byte(m.Repo + "@" + m.Revision)).Hex()[:40] // other models have others
+		v.Date = time.DateOnly
+		return v, nil
+	}
+	if !dated || r.day != "" {
+		v.Date = r.day
+		return v, nil
+	}
+	o, err := r.Fetch.hub(&r.Limits)
+	if err != nil {
+		return v, err
+	}
+	s := manifest.Source{Repo: m.Repo, Revision: r.commit}
+	if r.Fetch.Source == hub.ModelScope {
+		s.Hub = manifest.ModelScope
+	}
+	if r.day, err = publish.DateOf(ctx, s, o); err != nil {
+		return v, r.Recipe.Stages["publish"].Errorf("", "%v", err)
+	}
+	v.Date = r.day
+	return v, nil
 }
 
 // entryError gives an error on a publish entry its place in the recipe.
@@ -89,9 +127,9 @@ func entryError(r *Run, err error) error {
 	return err
 }
 
-// Places names where the package goes.
-func (p *Publish) Places(r *Run) ([]string, error) {
-	places, err := p.places(r)
+// Places names where the package goes, as far as that is known.
+func (p *Publish) Places(ctx context.Context, r *Run) ([]string, error) {
+	places, err := p.places(ctx, r)
 	names := make([]string, len(places))
 	for i, s := range places {
 		names[i] = s.String()
@@ -105,7 +143,7 @@ func (p *Publish) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	places, err := p.places(r)
+	places, err := p.places(ctx, r)
 	if err != nil {
 		return err
 	}

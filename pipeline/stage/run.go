@@ -41,6 +41,8 @@ type Run struct {
 	ahead      *assemble.Ahead
 	reading    sync.WaitGroup // of the tokenizer, ahead
 
+	commit, day string // of the model repository and its commit; empty until they are known
+
 	announced bool   // the estimate has been logged
 	looking   bool   // see Missing
 	missing   string // the entry that was not found

@@ -98,7 +98,7 @@ func TestTermsBeforeWeights(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				note, err := run.Fetch.Terms(run, &sk.Snapshot)
+				note, err := run.Fetch.Terms(t.Context(), run, &sk.Snapshot)
 				if err != nil || (note == "") != (c.access == "") || !strings.Contains(note, c.why) {
 					t.Fatalf("%q, %v", note, err)
 				}

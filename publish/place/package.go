@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Placeholder stands for the name of the package in a place.
+// Placeholder stands for the name of the package in a place, and in the directory of a pull.
 const Placeholder = "{name}"
 
 // Package is a package on this machine: the files that Manifest lists, in Dir. After publishing, Dir also contains
