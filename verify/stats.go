@@ -70,6 +70,19 @@ func (s *Sample) Mean() (mean, stderr float64) {
 	return mean, math.Sqrt(v / float64(len(groups)-1) / float64(len(groups)))
 }
 
+// Difference returns the mean of a minus b over the same positions, and its standard error, as [Sample.Mean] does. Both are NaN if
+// the samples have different positions.
+func Difference(a, b *Sample) (mean, stderr float64) {
+	if len(a.values) != len(b.values) || !slices.Equal(a.windows, b.windows) {
+		return math.NaN(), math.NaN()
+	}
+	d := Sample{windows: a.windows}
+	for i, v := range a.values {
+		d.add(v - b.values[i])
+	}
+	return d.Mean()
+}
+
 func average(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {

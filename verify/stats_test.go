@@ -177,3 +177,17 @@ func TestQuantile(t *testing.T) {
 		t.Error("Quantile sorted the sample")
 	}
 }
+
+// The error of a difference is that of the differences of windows, which is far below those of both samples.
+func TestDifference(t *testing.T) {
+	a := sampleOf([]float64{1, 2}, []float64{3, 4}, []float64{10, 20}, []float64{100, 200})
+	b := sampleOf([]float64{0, 1}, []float64{2, 3}, []float64{9, 19}, []float64{99, 199})
+	if mean, stderr := Difference(a, b); mean != 1 || stderr != 0 {
+		t.Errorf("%g ± %g, want 1 ± 0", mean, stderr)
+	}
+	for _, other := range []*Sample{sampleOf([]float64{1}), sampleOf([]float64{1, 2, 3, 4, 10, 20, 100, 200})} {
+		if mean, _ := Difference(a, other); !math.IsNaN(mean) {
+			t.Errorf("samples of other positions differ by %g", mean)
+		}
+	}
+}

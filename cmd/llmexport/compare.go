@@ -17,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/figure"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -28,15 +29,17 @@ func (t *tool) compareCommand() *cli.Command {
 		Usage:     "measure packages of one checkpoint side by side",
 		ArgsUsage: "PACKAGE...",
 		Description: "Evaluates packages, including those of other tools, against their source on the same windows: their size and their\n" +
-			"divergence. Bytes count the files that the engine opens. A star marks packages for which no other one is both\n" +
-			"smaller and closer to the source. --score-from 256 with windows of 512 scores the same tokens as llama-perplexity.",
+			"divergence. Sizes count the files that the engine opens. A star marks the best at their size: no other package is\n" +
+			"as close to the source and smaller, or as small and closer. Sizes within 0.5 % count as equal, and so do\n" +
+			"divergences within two standard errors of their difference.\n" +
+			"--score-from 256 with windows of 512 scores the same tokens as llama-perplexity.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the packages were made from"},
 			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
 			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "`N` tokens per window"},
 			&cli.IntFlag{Name: "windows", Value: d.Windows, Usage: "`N` windows spread over the text, 0 for all"},
 			&cli.IntFlag{Name: "score-from", Usage: "score only positions from `N` on in each window"},
-			&cli.StringFlag{Name: "svg", Usage: "write a plot of divergence over size to `FILE`"},
+			&cli.StringFlag{Name: "svg", Usage: "write a plot of quality over size to `FILE`"},
 			&cli.StringSliceFlag{Name: "point", Usage: "also plot `NAME,BYTES,KL`, measured elsewhere"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
@@ -59,7 +62,7 @@ type comparison struct {
 	Perplexity float64      `json:"source_perplexity"`
 	Packages   []comparedTo `json:"packages"`
 	// Points are those given on the command line.
-	Points []plotPoint `json:"points"`
+	Points []figure.Point `json:"points"`
 }
 
 // comparisonText describes the text that was measured on.
@@ -92,7 +95,7 @@ type comparedTo struct {
 	Top1       *float64 `json:"same_top_token"`
 	// NotFinite counts positions whose logits contain a NaN or an infinity.
 	NotFinite int `json:"not_finite"`
-	// Front reports whether no other package is both smaller and closer to the source.
+	// Front reports whether the package is the best at its size, see [better].
 	Front bool `json:"front"`
 }
 
@@ -139,21 +142,21 @@ func (t *tool) compare(c *cli.Context) error {
 		err = r.write(t.stdout)
 	}
 	if file := c.String("svg"); err == nil && file != "" {
-		err = os.WriteFile(file, []byte(plot(r.plotPoints(), "Size and divergence of packages")), 0o666)
+		err = os.WriteFile(file, figure.Scatter("Quality over size", r.plotPoints(), figure.Wide).File(), 0o666)
 	}
 	return err
 }
 
 // parsePoints parses NAME,BYTES,KL; a name may contain commas.
-func parsePoints(texts []string) ([]plotPoint, error) {
-	var points []plotPoint
+func parsePoints(texts []string) ([]figure.Point, error) {
+	var points []figure.Point
 	for _, text := range texts {
 		f := strings.Split(text, ",")
 		bad := usagef("--point %q is not NAME,BYTES,KL", text)
 		if len(f) < 3 {
 			return nil, bad
 		}
-		p := plotPoint{Name: strings.TrimSpace(strings.Join(f[:len(f)-2], ",")), given: true}
+		p := figure.Point{Name: strings.TrimSpace(strings.Join(f[:len(f)-2], ",")), Kind: figure.Given}
 		var errs [2]error
 		p.Bytes, errs[0] = strconv.ParseInt(strings.TrimSpace(f[len(f)-2]), 10, 64)
 		p.KL, errs[1] = strconv.ParseFloat(strings.TrimSpace(f[len(f)-1]), 64)
@@ -171,7 +174,7 @@ func newComparison(list []stage.Compared, o verify.Options) *comparison {
 	r := &comparison{
 		Text:       comparisonText{o.TextName, o.TextSHA256, first.Window, first.Windows, o.ScoreFrom, first.Source.Len()},
 		Perplexity: first.Metrics()["perplexity_source"].Value,
-		Points:     []plotPoint{},
+		Points:     []figure.Point{},
 	}
 	names := packageNames(list)
 	for i, x := range list {
@@ -192,14 +195,28 @@ func newComparison(list []stage.Compared, o verify.Options) *comparison {
 	}
 	for i := range r.Packages {
 		p := &r.Packages[i]
-		p.Front = p.KL != nil && !slices.ContainsFunc(r.Packages, func(q comparedTo) bool {
-			return q.KL != nil && q.Bytes <= p.Bytes && *q.KL <= *p.KL && (q.Bytes < p.Bytes || *q.KL < *p.KL)
+		p.Front = p.KL != nil && !slices.ContainsFunc(list, func(q stage.Compared) bool {
+			kl, stderr := verify.Difference(&q.Evaluation.Int8.KL, &list[i].Evaluation.Int8.KL)
+			return q.Evaluation.NotFinite == 0 && better(q.Cost.Bytes, p.Bytes, kl, stderr)
 		})
 	}
 	slices.SortStableFunc(r.Packages, func(a, b comparedTo) int {
 		return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
 	})
 	return r
+}
+
+// sameSize is the share of its bytes by which a package may be larger than one that counts as equally large, and sameKL the
+// number of standard errors within which two divergences count as equal.
+const sameSize, sameKL = 0.005, 2
+
+// better reports whether package a is a better choice than b: smaller and as close to the source, or closer and as small. The
+// divergences differ by kl, a minus b, with this standard error, position by position of the same text.
+func better(aBytes, bBytes int64, kl, stderr float64) bool {
+	closer, farther := kl < -sameKL*stderr, kl > sameKL*stderr
+	room := int64(sameSize * float64(bBytes))
+	smaller, larger := aBytes < bBytes-room, aBytes > bBytes+room
+	return !farther && !larger && (closer || smaller)
 }
 
 // packageNames returns the last path elements of the directories where these differ, and the whole paths otherwise.
@@ -242,19 +259,26 @@ func (r *comparison) findEngines(list []stage.Compared) error {
 }
 
 // plotPoints returns the points that can be plotted.
-func (r *comparison) plotPoints() []plotPoint {
-	var points []plotPoint
+func (r *comparison) plotPoints() []figure.Point {
+	var points []figure.Point
 	for _, p := range r.Packages {
 		if p.KL != nil {
-			points = append(points, plotPoint{Name: p.Name, Bytes: p.Bytes, KL: *p.KL, front: p.Front})
+			kind := figure.Rest
+			if p.Front {
+				kind = figure.Front
+			}
+			points = append(points, figure.Point{Name: p.Name, Bytes: p.Bytes, KL: *p.KL, StdErr: *p.KLStdErr, Kind: kind})
 		}
 	}
 	return append(points, r.Points...)
 }
 
 func (r *comparison) write(w io.Writer) error {
+	if _, err := fmt.Fprint(w, "Quality over size: smaller and closer to the source is better.\n\n"); err != nil {
+		return err
+	}
 	s := sheet.New()
-	s.Row("source", fmt.Sprintf("%s, perplexity %.6g", r.Source, r.Perplexity))
+	s.Row("source", fmt.Sprintf("%s, perplexity %.4g", r.Source, r.Perplexity))
 	scored := fmt.Sprintf("%d windows of %d tokens, %d positions scored", r.Text.Windows, r.Text.Window, r.Text.Scored)
 	if r.Text.ScoreFrom > 0 {
 		scored += fmt.Sprintf(", from %d on", r.Text.ScoreFrom)
@@ -268,17 +292,25 @@ func (r *comparison) write(w io.Writer) error {
 		}
 		return fmt.Sprintf(format, *v*scale)
 	}
-	s = sheet.New("package", "", ">bytes", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio", ">top-1 %", "needs MNN")
+	s = sheet.New("package", "", ">MB", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio",
+		">same next token", "needs MNN")
 	for _, p := range r.Packages {
 		star := ""
 		if p.Front {
 			star = "*"
 		}
-		s.Row(p.Name, star, p.Bytes, fmt.Sprintf("%.3f", p.BitsPerWeight), fmt.Sprintf("%.1f", float64(p.DeviceBytes)/(1<<20)),
-			number("%.5g", p.KL, 1), number("%.1g", p.KLStdErr, 1), number("%.5g", p.KLFloat, 1), number("%.4f", p.Perplexity, 1),
-			number("%.4f", p.Ratio, 1), number("%.2f", p.Top1, 100), p.MinimumEngine)
+		s.Row(p.Name, star, fmt.Sprintf("%.2f", float64(p.Bytes)/1e6), fmt.Sprintf("%.2f", p.BitsPerWeight),
+			fmt.Sprintf("%.1f", float64(p.DeviceBytes)/(1<<20)), number("%.3g", p.KL, 1), number("%.1g", p.KLStdErr, 1),
+			number("%.3g", p.KLFloat, 1), number("%.4g", p.Perplexity, 1), number("%.4f", p.Ratio, 1), number("%.2f %%", p.Top1, 100),
+			p.MinimumEngine)
 	}
 	errs = append(errs, s.Write(w, false))
+	_, err := fmt.Fprint(w, `
+*  best at its size: no other package is as close and smaller, or as small and closer;
+   sizes within 0.5 % and divergences within 2 standard errors of their difference count as equal
+±  standard error over the windows
+`)
+	errs = append(errs, err)
 	for _, p := range r.Packages {
 		if p.NotFinite > 0 {
 			_, err := fmt.Fprintf(w, "\nnote: %s has NaN or infinite logits at %d positions\n", sheet.Plain(p.Name), p.NotFinite)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/figure"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -24,9 +25,52 @@ func TestComparisonNotFinite(t *testing.T) {
 	if err := r.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nbroken ", " 4.000 ", " - ", "note: broken has NaN or infinite logits at 3 positions"} {
+	for _, want := range []string{"\nbroken ", " 4.00 ", " - ", "note: broken has NaN or infinite logits at 3 positions"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestBetter(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		a, b       int64
+		kl, stderr float64
+		want       bool
+	}{
+		{"smaller and closer", 90, 100, -1, 0.1, true},
+		{"smaller and as close", 90, 100, 0.1, 0.1, true},
+		{"smaller and farther", 90, 100, 1, 0.1, false},
+		{"23 bytes larger and closer", 9_940_023, 9_940_000, -1, 0.1, true},
+		{"23 bytes smaller and as close", 9_940_000, 9_940_023, 0.1, 0.1, false},
+		{"larger and closer", 110, 100, -1, 0.1, false},
+		{"equal", 100, 100, 0, 0, false},
+	} {
+		if got := better(c.a, c.b, c.kl, c.stderr); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestParsePoints(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want figure.Point
+		ok   bool
+	}{
+		{"Q4_K_M,16840000,.0070", figure.Point{Name: "Q4_K_M", Bytes: 16840000, KL: 0.007, Kind: figure.Given}, true},
+		{" a, b , 1 , 0 ", figure.Point{Name: "a, b", Bytes: 1, Kind: figure.Given}, true},
+		{"a,1", figure.Point{}, false},
+		{",1,1", figure.Point{}, false},
+		{"a,0,1", figure.Point{}, false},
+		{"a,1.5,1", figure.Point{}, false},
+		{"a,1,-1", figure.Point{}, false},
+		{"a,1,NaN", figure.Point{}, false},
+	} {
+		got, err := parsePoints([]string{c.text})
+		if c.ok != (err == nil) || c.ok && got[0] != c.want {
+			t.Errorf("%q gives %v, %v", c.text, got, err)
 		}
 	}
 }

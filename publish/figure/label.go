@@ -1,4 +1,4 @@
-package main
+package figure
 
 import (
 	"math"
@@ -30,12 +30,12 @@ var directions = [][2]float64{{1, -1}, {1, 0}, {1, 1}, {0, -1}, {0, 1}, {-1, 0},
 
 // labels places the names of all points. Each gets the nearest position that is inside the plot and overlaps no point
 // and no earlier label, or the best direction if there is none.
-func labels(points []plotPoint, dots []spot) []label {
+func labels(points []Point, dots []spot, r frame) []label {
 	const (
 		gap, furthest, stride = 4.0, 300.0, 9.0
 		leaderFrom            = 22.0 // closer labels need no leader
 	)
-	frame := box{marginLeft + 2, 2, plotWidth - 2, marginTop + innerHeight - 2}
+	inside := box{r.left + 2, r.top + 2, r.right + 14, r.bottom - 2}
 	taken := make([]box, len(dots))
 	for i, d := range dots {
 		taken[i] = box{d.x - dotRadius, d.y - dotRadius, d.x + dotRadius, d.y + dotRadius}
@@ -54,7 +54,7 @@ func labels(points []plotPoint, dots []spot) []label {
 			return box{left, top, left + width, top + lineHeight}
 		}
 		free := func(b box) bool {
-			if !b.inside(frame) {
+			if !b.inside(inside) {
 				return false
 			}
 			for _, t := range taken {
