@@ -13,7 +13,23 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("%s: %d bytes are free, %d are needed", e.Dir, e.Free, e.Need)
+	return fmt.Sprintf("%s: the disk has %s free, %s are needed", e.Dir, inUnits(e.Free), inUnits(e.Need))
+}
+
+// inUnits formats a number of bytes with two digits after the point.
+func inUnits(n int64) string {
+	units := []string{"KB", "MB", "GB", "TB"}
+	v, unit := float64(n), "bytes"
+	for _, u := range units {
+		if v < 999.5 {
+			break
+		}
+		v, unit = v/1000, u
+	}
+	if unit == "bytes" {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.2f %s", v, unit)
 }
 
 // CheckSpace returns a [FullError] if the file system of dir has less than the needed space. If the directory does not

@@ -15,7 +15,7 @@ func TestCheckSpace(t *testing.T) {
 		}
 		err := CheckSpace(at, 1<<62)
 		full := (*FullError)(nil)
-		if !errors.As(err, &full) || full.Dir != at || full.Need != 1<<62 || full.Free <= 0 || !strings.Contains(err.Error(), "4611686018427387904 are needed") {
+		if !errors.As(err, &full) || full.Dir != at || full.Need != 1<<62 || full.Free <= 0 || !strings.Contains(err.Error(), "4611686.02 TB are needed") {
 			t.Errorf("%s: %v", at, err)
 		}
 	}

@@ -25,5 +25,5 @@ func Connect(o Options, repo string) (*transfer.Client, error) {
 // CheckRevision rejects strings that cannot name a branch, tag or commit.
 func CheckRevision(s string) error { return checkRevision(s) }
 
-// CheckRepo rejects strings that are not of the form "org/name".
+// CheckRepo rejects strings that are not of the form ORG/NAME.
 func CheckRepo(s string) error { return checkRepo(s) }

@@ -233,7 +233,7 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 		return nil, err
 	}
 	if o.Source != "" && !strings.Contains(ref.Repo, "/") {
-		return nil, fmt.Errorf("repository %.200q is not of the form org/name", ref.Repo)
+		return nil, fmt.Errorf("a repository is ORG/NAME, not %.200q", ref.Repo)
 	}
 	if o.CacheDir == "" {
 		return nil, errors.New("no cache directory is set")
@@ -279,7 +279,7 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	p.listing, err = p.client.list(ctx, p.revision, patience)
 	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
 		if cacheErr != nil {
-			return nil, fmt.Errorf("%w; and the cache has no usable snapshot: %w", err, cacheErr)
+			return nil, &UnreachableError{Err: err, Cache: cacheErr}
 		}
 		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", ref.Repo).Str("revision", s.Revision).
 			Msg("the hub cannot be reached; using the cached snapshot, which may be outdated")
@@ -419,7 +419,7 @@ func listDir(dir string) ([]File, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s holds no file of a checkpoint: %w", dir, fs.ErrNotExist)
+		return nil, noCheckpoint(dir)
 	}
 	files = withoutDuplicates(files, func(f File) string { return f.Name })
 	// The reader reports a missing shard or an invalid index.

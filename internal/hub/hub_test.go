@@ -144,7 +144,8 @@ func TestResolveFallsBack(t *testing.T) {
 	}
 	checkSnapshot(t, s, commit)
 	o.CacheDir = t.TempDir()
-	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "cache has no usable snapshot") {
+	if _, err := Resolve(t.Context(), mainRef, o); !errors.As(err, new(*UnreachableError)) ||
+		!strings.HasSuffix(err.Error(), "cannot reach the hub (connection refused), and the revision is missing from the cache "+o.CacheDir) {
 		t.Error(err)
 	}
 }

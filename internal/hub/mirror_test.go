@@ -30,7 +30,7 @@ func TestMirrors(t *testing.T) {
 		{"first mirror is gone", gone, []string{gone, s.URL}, nil, ""},
 		{"first mirror has nothing", gone, []string{empty.URL, s.URL}, nil, ""},
 		{"first mirror lags", gone, []string{other.URL, s.URL}, fault.ErrUnsupported, "no safetensors"},
-		{"all are gone", gone, []string{gone}, fs.ErrNotExist, "cache has no usable snapshot"},
+		{"all are gone", gone, []string{gone}, fs.ErrNotExist, "is missing from the cache"},
 		{"the endpoint refuses", empty.URL, []string{s.URL}, fs.ErrPermission, "no such repository"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func TestModelScope(t *testing.T) {
 			t.Errorf("%v: %v", ref, err)
 		}
 	}
-	if _, err := Resolve(t.Context(), Ref{Repo: "tiny"}, o); err == nil || !strings.Contains(err.Error(), "org/name") {
+	if _, err := Resolve(t.Context(), Ref{Repo: "tiny"}, o); err == nil || !strings.Contains(err.Error(), "ORG/NAME") {
 		t.Error(err)
 	}
 	h.Fault(fakehub.Rule{Fault: fakehub.ListNames})

@@ -18,11 +18,11 @@ var (
 
 func isCommit(s string) bool { return commitPattern.MatchString(s) }
 
-// checkRepo requires "org/name", or the "name" of the oldest repositories. A double hyphen would make two repositories share a
+// checkRepo requires ORG/NAME, or the NAME of the oldest repositories. A double hyphen would make two repositories share a
 // cache directory.
 func checkRepo(s string) error {
 	if len(s) > 200 || !repoPattern.MatchString(s) || strings.Contains(s, "--") || strings.Contains(s, "..") {
-		return fmt.Errorf("repository %.200q is not of the form org/name", s)
+		return fmt.Errorf("a repository is ORG/NAME, not %.200q", s)
 	}
 	return nil
 }

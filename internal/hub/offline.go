@@ -21,7 +21,7 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 	if !isCommit(revision) {
 		b, err := c.read(c.ref(revision), 1000)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("the revision is not in the cache %s: fetch it once while online: %w", c.root, err)
+			return nil, absentError(fmt.Sprintf("the revision is missing from the cache %s%s", c.root, onlineAdvice))
 		}
 		if err != nil {
 			return nil, err
@@ -37,8 +37,7 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 		return c.snapshot(l), nil
 	}
 	incomplete := func(missing string) error {
-		return fmt.Errorf("commit %s is not complete in the cache %s, %s is missing: fetch it once while online: %w",
-			commit, c.root, missing, fs.ErrNotExist)
+		return absentError(fmt.Sprintf("%s is missing from the cache %s, commit %s%s", missing, c.root, commit, onlineAdvice))
 	}
 	dir := c.snapshotDir(commit)
 	if l := c.tree(commit); l != nil {

@@ -153,7 +153,7 @@ func (s *Source) Close() {
 func readSmall(dir, name string) ([]byte, error) {
 	b, err := ReadOptional(dir, name)
 	if err == nil && b == nil {
-		err = fmt.Errorf("%s: the checkpoint has no such file: %w", name, tensor.ErrUnsupported)
+		err = fmt.Errorf("a checkpoint needs %s, which %s lacks: %w", name, dir, tensor.ErrUnsupported)
 	}
 	return b, err
 }

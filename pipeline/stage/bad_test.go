@@ -252,7 +252,7 @@ func TestBadPlaces(t *testing.T) {
 	}{
 		{"nowhere", "missing", "missing"},
 		{"a file", "file", "file"},
-		{"an empty directory", "empty", "holds no file of a checkpoint"},
+		{"an empty directory", "empty", "contains no checkpoint"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

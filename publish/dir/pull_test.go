@@ -289,7 +289,7 @@ func TestPullRefuses(t *testing.T) {
 		"package name":       {lie(`"name": "tiny"`, `"name": "../tiny"`), "not a plain file name"},
 		"more than there":    {lie(`"size": 18`, `"size": 19`), "digest is"},
 		"less than there":    {lie(`"size": 18`, `"size": 17`), ""},
-		"too large":          {lie(`"size": 18`, `"size": 9000000000000000000`), "bytes are free"},
+		"too large":          {lie(`"size": 18`, `"size": 9000000000000000000`), "TB are needed"},
 		"negative":           {lie(`"size": 18`, `"size": -1`), "size -1"},
 		"overflow":           {lie(`"size": 18`, `"size": 9223372036854775807`), ""},
 		"another digest":     {lie(p.Manifest.Files[0].SHA256, strings.Repeat("0", 64)), "digest is"},
@@ -405,7 +405,7 @@ func TestPullSpace(t *testing.T) {
 	o := newOrigin(t, p)
 	dir := t.TempDir()
 	_, _, err := Pull(t.Context(), o, filepath.Join(dir, "out"), PullOptions{})
-	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {
+	if err == nil || !strings.Contains(err.Error(), "100 bytes free") || o.sent.Load() != 0 {
 		t.Errorf("%v, %d bytes sent", err, o.sent.Load())
 	}
 	if left := placetest.Tree(t, dir); len(left) != 0 {
