@@ -492,7 +492,7 @@ func TestNearest(t *testing.T) {
 		"bitz": "bits", "quantise": "quantize", "Quantize": "quantize", "nmae": "name", "pubilsh": "publish",
 		"foo": "", "": "", "verison": "version", "zzzzzzzz": "",
 	} {
-		if got := nearest(word, known); got != want {
+		if got := Nearest(word, known); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}
 	}

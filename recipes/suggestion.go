@@ -7,14 +7,14 @@ import (
 // unknown returns the error for a key that the mapping at a path does not have.
 func (e entry) unknown(path string, known []string) error {
 	guess := ""
-	if g := nearest(e.key, known); g != "" {
+	if g := Nearest(e.key, known); g != "" {
 		guess = "; did you mean " + g + "?"
 	}
 	return e.at.errorf(joinKey(path, e.key), "unknown key%s (known keys: %s)", guess, strings.Join(known, ", "))
 }
 
-// nearest is the known word that a misspelt one most likely stands for, or empty.
-func nearest(word string, known []string) string {
+// Nearest returns the known word that a misspelt one most likely stands for, or "".
+func Nearest(word string, known []string) string {
 	best, bestDistance := "", 1+max(1, len(word)/3)
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k), bestDistance); d < bestDistance {

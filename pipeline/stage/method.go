@@ -37,14 +37,14 @@ func (m *Methods) UnmarshalJSON(b []byte) error {
 func readMethod(b []byte) (quant.Method, error) {
 	var name string
 	if json.Unmarshal(b, &name) == nil {
-		return quant.NewMethod(name)
+		return newMethod(name)
 	}
 	var one map[string]json.RawMessage
 	if json.Unmarshal(b, &one) != nil || len(one) != 1 {
 		return nil, fmt.Errorf("must be a method, a method with its options as in {gptq: {damping: 0.1}}, or a list of these")
 	}
 	for name, options := range one {
-		x, err := quant.NewMethod(name)
+		x, err := newMethod(name)
 		if err != nil {
 			return nil, err
 		}
