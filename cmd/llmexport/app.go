@@ -116,6 +116,16 @@ func help(lines ...string) string { return cli.CommandHelpTemplate + examples(li
 // jsonFlag selects JSON output.
 func jsonFlag() cli.Flag { return &cli.BoolFlag{Name: "json", Usage: "print the result as JSON"} }
 
+// show prints what write writes, all of it at once, so that a full disk is one error.
+func (t *tool) show(write func(w io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	_, err := t.stdout.Write(b.Bytes())
+	return err
+}
+
 // printJSON writes v, indented.
 func (t *tool) printJSON(v any) error {
 	return t.encode(v, "  ")

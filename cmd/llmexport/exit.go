@@ -9,6 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -125,6 +127,8 @@ func exitCode(err error) int {
 func hintFor(err error) string {
 	var (
 		hinted  *hintError
+		absent  *hub.UnreachableError
+		full    *disk.FullError
 		failed  *stage.FailedError
 		codes   *stage.ImportError
 		damaged *manifest.DamagedError
@@ -134,6 +138,10 @@ func hintFor(err error) string {
 	switch {
 	case errors.As(err, &hinted):
 		return hinted.hint
+	case errors.As(err, &absent):
+		return "check the network; HF_ENDPOINT or fetch.mirrors name other servers of the hub"
+	case errors.As(err, &full), disk.Full(err):
+		return "free some space, or use --cache DIR for intermediate results and another place for the package"
 	case errors.As(err, &failed):
 		return checkHints(failed.Checks)
 	case errors.As(err, &codes):

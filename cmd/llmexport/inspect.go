@@ -64,8 +64,8 @@ func (t *tool) inspect(c *cli.Context) error {
 			*overview
 			List []opLine `json:"ops,omitempty"`
 		}{o, ops})
-	} else if err = o.write(t.stdout); err == nil && len(ops) > 0 {
-		err = o.writeOps(t.stdout, ops)
+	} else {
+		err = t.show(func(w io.Writer) error { return errors.Join(o.write(w), o.writeOps(w, ops)) })
 	}
 	if err != nil {
 		return err
@@ -160,9 +160,9 @@ func (o *overview) write(w io.Writer) error {
 	errs := []error{s.Write(w, true)}
 
 	for _, p := range o.all() {
-		s = sheet.New(o.title("linear layers", p), ">layers", ">weights", ">bytes")
+		s = sheet.New(o.title("linear layers", p), ">matrices", ">weights", ">bytes")
 		for _, g := range p.Linears {
-			s.Row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
+			s.Row(g.storage.String(), g.Matrices, g.Weights, g.Bytes)
 		}
 		errs = append(errs, s.Write(w, false))
 

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,16 +36,9 @@ func (t *tool) before(c *cli.Context) error {
 	case "json":
 		log = zerolog.New(&t.progress)
 	case "console":
-		zerolog.DurationFieldFormat = zerolog.DurationFormatString
 		log = zerolog.New(zerolog.ConsoleWriter{
 			Out: &t.progress, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("NO_COLOR") != "",
-			// Fields are quoted where necessary, messages are not.
-			FormatPrepare: func(line map[string]any) error {
-				if text, ok := line[zerolog.MessageFieldName].(string); ok {
-					line[zerolog.MessageFieldName] = sheet.Escape(text)
-				}
-				return nil
-			},
+			FormatPrepare: prepareLine,
 		})
 	default:
 		return usagef("--log-format must be console or json, not %q", f)
@@ -52,4 +50,47 @@ func (t *tool) before(c *cli.Context) error {
 	t.progress.log = log
 	c.Context = log.WithContext(c.Context)
 	return nil
+}
+
+// prepareLine makes the fields of a message readable: durations in two units, other numbers with three digits. Messages are
+// escaped; fields are quoted where necessary. Messages in JSON keep all digits.
+func prepareLine(line map[string]any) error {
+	for name, v := range line {
+		n, ok := v.(json.Number)
+		switch {
+		case name == zerolog.MessageFieldName:
+			if text, ok := v.(string); ok {
+				line[name] = sheet.Escape(text)
+			}
+		case ok && (name == "dur" || name == "wait"): // milliseconds
+			ms, err := n.Float64()
+			if err != nil {
+				return err
+			}
+			line[name] = duration(ms / 1000)
+		case ok && strings.ContainsAny(n.String(), ".eE"):
+			f, err := n.Float64()
+			if err != nil {
+				return err
+			}
+			line[name] = json.Number(strconv.FormatFloat(f, 'g', digits(f), 64))
+		}
+	}
+	return nil
+}
+
+// duration is span with more digits below ten seconds.
+func duration(seconds float64) string {
+	switch {
+	case seconds < 1:
+		return fmt.Sprintf("%.0fms", 1000*seconds)
+	case seconds < 10:
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	return span(seconds)
+}
+
+// digits returns how many digits of f are shown: all before the point, three at least.
+func digits(f float64) int {
+	return max(3, int(math.Log10(max(math.Abs(f), 1)))+1)
 }

@@ -89,9 +89,9 @@ func (s storage) String() string {
 
 type linearGroup struct {
 	storage
-	Layers  int   `json:"layers"`
-	Weights int64 `json:"weights"`
-	Bytes   int64 `json:"bytes"`
+	Matrices int   `json:"matrices"`
+	Weights  int64 `json:"weights"`
+	Bytes    int64 `json:"bytes"`
 }
 
 type tokenFacts struct {
@@ -253,7 +253,7 @@ func (f *graphFacts) readLinears(root *os.Root, name string) error {
 		if at < 0 {
 			at, f.Linears = len(f.Linears), append(f.Linears, linearGroup{storage: s})
 		}
-		f.Linears[at].Layers++
+		f.Linears[at].Matrices++
 		f.Linears[at].Weights += int64(c.Outputs) * int64(c.Inputs)
 		f.Linears[at].Bytes += bytes
 	}

@@ -153,7 +153,7 @@ func (t *tool) plan(c *cli.Context) error {
 		}
 		plans = append(plans, p)
 		if !c.Bool("json") {
-			if err := p.write(t.stdout, i == 0); err != nil {
+			if err := t.show(func(w io.Writer) error { return p.write(w, i == 0) }); err != nil {
 				return err
 			}
 		}

@@ -48,6 +48,9 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		return err
 	}
 	dir := args[0]
+	if err := checkPackage(dir); err != nil {
+		return err
+	}
 	m, err := manifest.Open(dir)
 	if err != nil {
 		return err

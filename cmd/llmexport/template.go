@@ -72,7 +72,10 @@ func (t *tool) template(c *cli.Context) error {
 		return err
 	}
 	src, err := openChat(args[0], c.String("name"))
-	if err != nil {
+	switch {
+	case err != nil && isCheckpoint(args[0]):
+		return err
+	case err != nil:
 		return explained(c.Context, args[0], err)
 	}
 	text, err := src.render(c.Context, conversation, c.Bool("engine"))

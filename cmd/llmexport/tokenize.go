@@ -79,7 +79,10 @@ func (t *tool) tokenize(c *cli.Context) error {
 	}
 	path := c.Args().First()
 	sides, err := openSides(path, c.String("source"), c.Bool("engine"), c.Bool("special"))
-	if err != nil {
+	switch {
+	case err != nil && isCheckpoint(path):
+		return err
+	case err != nil:
 		if !isDirectory(path) { // a file of a package
 			path = filepath.Dir(path)
 		}

@@ -49,10 +49,8 @@ func (t *tool) verify(c *cli.Context) error {
 		return err
 	}
 	dir := args[0]
-	if st, err := os.Stat(dir); err != nil {
+	if err := checkPackage(dir); err != nil {
 		return err
-	} else if !st.IsDir() {
-		return usagef("%s is not a directory", dir)
 	}
 	m, err := readManifest(dir)
 	if err != nil {
