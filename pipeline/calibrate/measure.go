@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,17 +55,10 @@ type Measuring struct {
 	Chain *quant.Chain
 	// Options lists the specs that a matrix may take; a matrix without any is not measured.
 	Options func(w arch.Weight, lookup bool) []quant.Spec
-	// Floats are the tensors that the package stores as float32, see [Scheme]. They have no options.
-	Floats map[string]bool
 	// Scale is the type of scales.
 	Scale tensor.DType
 	// Probe is the text on which divergences are measured, in windows of one length.
 	Probe [][]int32
-	// Sequential is that of the [Scheme] that will encode the model.
-	Sequential bool
-	// Trial chooses the specs of the model that is measured as a whole, one for every matrix that has options, by divergences that
-	// are not scaled yet.
-	Trial func([]Sensitivity) (map[string]quant.Spec, error)
 }
 
 // Measured is what [Measure] finds.
@@ -89,10 +81,6 @@ type Measured struct {
 // of the same kind of matrix are off by about the same factor. It is measured: the divergence of the model on the probe with all
 // matrices of a kind, in a run of layers, at three bits. There are as many runs as cost no more than [mostPasses] of the probe
 // through the model, up to one for every layer, where each matrix is measured by itself.
-//
-// The last step is a trial of the whole model, stored as an allocation chooses. It makes up for what is left: single matrices get
-// float inputs, their divergences are not quite additive, and an allocation prefers matrices whose divergence is estimated too
-// low, of which a model with many experts has many, so that a model with all matrices at the same bits would not do.
 //
 // Options of the table are estimated in the same way, by the moments that it is encoded with, and one of them is measured.
 //
@@ -124,7 +112,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) (*Measured, error) {
 		return nil, err
 	}
 	defer x.close()
-	for _, step := range []func(context.Context) error{x.gradients, x.body, x.table, x.groups, x.trial} {
+	for _, step := range []func(context.Context) error{x.gradients, x.body, x.table, x.groups} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -137,13 +125,10 @@ func Measure(ctx context.Context, o Options, ms Measuring) (*Measured, error) {
 }
 
 // ResumableMeasure are patterns of the names of files and directories from which a killed [Measure] resumes.
-var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir, trialDir}
+var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir}
 
-// Directories of a measurement: matrices at their anchors, and the trial.
-const (
-	anchorsDir = "anchors"
-	trialDir   = "trial"
-)
+// anchorsDir is the directory of matrices at their anchors.
+const anchorsDir = "anchors"
 
 // measurement is the state of Measure.
 type measurement struct {
@@ -223,7 +208,7 @@ func (x *measurement) plan() {
 	}
 	length := len(x.Windows[0])
 	c := &estimate.Calibration{
-		Chain: x.Chain, Windows: len(x.Windows), Length: length, Probe: len(x.Probe), Sequential: x.Sequential,
+		Chain: x.Chain, Windows: len(x.Windows), Length: length, Probe: len(x.Probe),
 		Bits: func(tensor string) int {
 			if n, ok := specs[tensor]; ok && n == 0 {
 				return 16
@@ -358,92 +343,6 @@ func (x *measurement) experts() (groups [][]*op) {
 		groups[i] = append(groups[i], op)
 	}
 	return groups
-}
-
-// trial scales divergences so that those of a whole model add up to its own.
-func (x *measurement) trial(ctx context.Context) error {
-	specs, err := x.Trial(x.list())
-	if err != nil {
-		return err
-	}
-	values, err := x.steps.do("trial", func() ([]float64, error) {
-		kl, err := x.try(ctx, specs)
-		return []float64{kl}, err
-	})
-	if err != nil {
-		return err
-	}
-	sum := 0.0
-	for _, s := range x.list() {
-		for _, o := range s.Options {
-			if o.Spec == specs[s.Tensor] {
-				sum += o.KL
-				break
-			}
-		}
-	}
-	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", values[0]).
-		Msg("divergences of matrices by themselves, and of all together")
-	if sum == 0 {
-		return nil
-	}
-	factor := values[0] / sum
-	for _, op := range x.ops {
-		op.ratio *= factor
-	}
-	for i := range x.lookup.Options {
-		x.lookup.Options[i].KL *= factor
-	}
-	return nil
-}
-
-// try returns the divergence of the model when it is stored in some way; matrices without a spec have 16 bits.
-func (x *measurement) try(ctx context.Context, specs map[string]quant.Spec) (float64, error) {
-	specs = maps.Clone(specs)
-	for _, op := range x.ops {
-		if len(op.specs) == 0 {
-			specs[op.tensor] = quant.Half
-		}
-	}
-	if len(x.lookup.Options) == 0 {
-		specs[x.lookup.Tensor] = quant.Half
-	}
-	o := x.Options
-	o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir
-	o.Progress = func(done, total int64) { x.reach(x.done.Plus(x.work.Trial.Times(float64(done) / float64(total)))) }
-	if err := os.MkdirAll(o.Dir, 0o777); err != nil {
-		return 0, err
-	}
-	if err := x.trialTable(ctx, o, specs[x.lookup.Tensor]); err != nil {
-		return 0, err
-	}
-	scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Floats: x.Floats, Sequential: x.Sequential}
-	f, err := Quantize(ctx, o, scheme)
-	if err != nil {
-		return 0, err
-	}
-	return Divergence(ctx, o, scheme, f, x.Probe)
-}
-
-// trialTable stores the table for a trial, so that no gradients are computed for it.
-func (x *measurement) trialTable(ctx context.Context, o Options, spec quant.Spec) error {
-	f, err := openFinished(o.Dir, o.Name, "")
-	if err != nil || len(f.Ops) > 0 {
-		return err
-	}
-	e, err := x.model.LoadTable()
-	if err != nil {
-		return err
-	}
-	file, _, err := (&coder{quantizer: x.Chain.Quantizer, threads: x.Threads, tally: effort.TallyOf(ctx)}).encode(matrixOf(e), spec, x.stats)
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.Weight.Tensor, err)
-	}
-	if err := f.resume(); err != nil {
-		return err
-	}
-	defer f.close()
-	return f.add(Op{Tensor: e.Weight.Tensor, Spec: spec.String()}, file)
 }
 
 // list returns the table and all ops that have options, in the order of the model.

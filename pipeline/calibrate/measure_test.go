@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ import (
 func measuring(t *testing.T, probe [][]int32, methods ...quant.Method) Measuring {
 	t.Helper()
 	return Measuring{
-		Chain: chainOf(t, methods...), Scale: tensor.F16, Probe: probe, Trial: uniform,
+		Chain: chainOf(t, methods...), Scale: tensor.F16, Probe: probe,
 		Options: func(w arch.Weight, lookup bool) []quant.Spec {
 			if lookup {
 				return []quant.Spec{{Bits: 4, Scale: tensor.F16}, {Bits: 8, Scale: tensor.F16}}
@@ -45,31 +44,6 @@ func measured(t *testing.T, o Options, ms Measuring) *Measured {
 	check(t, err)
 	noActivations(t, o.Dir)
 	return m
-}
-
-// uniform stores all matrices as the first of their options: the body at three bits.
-func uniform(list []Sensitivity) (map[string]quant.Spec, error) {
-	specs := map[string]quant.Spec{}
-	for _, s := range list {
-		if len(s.Options) > 0 {
-			specs[s.Tensor] = s.Options[0].Spec
-		}
-	}
-	return specs, nil
-}
-
-// allocated stores matrices as an allocation of 3.5 bits chooses.
-func allocated(list []Sensitivity) (map[string]quant.Spec, error) {
-	items, _, _, weights := itemsOf(list)
-	a, err := quant.Allocate(items, quant.Budget{Bytes: weights * 7 / 16})
-	if err != nil {
-		return nil, err
-	}
-	specs := map[string]quant.Spec{}
-	for i, o := range a.Options {
-		specs[items[i].Members[0]] = o.Spec
-	}
-	return specs, nil
 }
 
 // itemsOf are the items of an allocation and their weights.
@@ -149,7 +123,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // measureDigest holds the bits of TestMeasureDigest.
-const measureDigest = "07a07566f3224487"
+const measureDigest = "6b09c6e95cfa7348"
 
 // Neither threads nor memory are seen; random models, one of them with a head of its own.
 func TestMeasureDigest(t *testing.T) {
@@ -296,43 +270,7 @@ func TestMeasureExperts(t *testing.T) {
 	}
 }
 
-// The divergences of a mixture add up to that of the model as an allocation chooses it, where experts have fewer bits than other
-// matrices; and the trial is of that model, not of one with all matrices alike, which is off by more than a tenth.
-func TestMeasureTrial(t *testing.T) {
-	t.Parallel()
-	d, src := openCheckpoint(t, familyDir("qwen3_moe"))
-	windows := randomText(d, 6, 32)
-	j, probe := newJob(t, d, src, windows[:4], quant.RTN{}), windows[4:]
-	ms := measuring(t, probe, quant.RTN{})
-	sum := func(list []Sensitivity, specs map[string]quant.Spec) (sum float64) {
-		for _, s := range list {
-			for _, o := range s.Options {
-				if o.Spec == specs[s.Tensor] {
-					sum += o.KL
-					break
-				}
-			}
-		}
-		return sum
-	}
-	alike := measured(t, j.Options, ms).Sensitivities
-	ms.Trial = allocated
-	list := measured(t, j.Options, ms).Sensitivities
-	specs, err := allocated(list)
-	check(t, err)
-	j.Specs, j.Dir = specs, t.TempDir()
-	want := kl(t, j, j.run(t, j.Dir), probe)
-	got, other := sum(list, specs), sum(alike, specs)
-	t.Logf("%.6g nats, predicted %.6g; from a trial with all matrices alike %.6g", want, got, other)
-	if math.Abs(got-want) > 1e-9*want {
-		t.Errorf("predicted %g, measured %g", got, want)
-	}
-	if math.Abs(other-want) < 0.1*want {
-		t.Errorf("a trial with all matrices alike predicts %g, too", other)
-	}
-}
-
-// Packages at budgets have the divergence that the sensitivities predict for them, within a tenth.
+// Packages at budgets have the divergence that the sensitivities add up to, within a tenth of one factor for all.
 func TestMeasurePredicts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -343,9 +281,9 @@ func TestMeasurePredicts(t *testing.T) {
 	gptq.Candidates, gptq.Sweeps = 4, 1 // for speed
 	j := newJob(t, d, src, text, gptq)
 	ms := measuring(t, probe, gptq)
-	ms.Trial = allocated
 	list := measured(t, j.Options, ms).Sensitivities
 	items, least, most, weights := itemsOf(list)
+	var factors []float64
 	for _, part := range []int64{10, 20, 30} { // percent of the way: 2.6, 3.7 and 5 bits or so
 		a, err := quant.Allocate(items, quant.Budget{Bytes: least + (most-least)*part/100})
 		check(t, err)
@@ -354,9 +292,10 @@ func TestMeasurePredicts(t *testing.T) {
 		}
 		j.Dir = t.TempDir()
 		got := kl(t, j, j.run(t, j.Dir), probe)
-		t.Logf("%.2f bits: %.5f, predicted %.5f", 8*float64(a.Bytes)/float64(weights), got, a.KL)
-		if got > 1.1*a.KL || got < 0.9*a.KL {
-			t.Errorf("%d %%: %.5f, predicted %.5f", part, got, a.KL)
-		}
+		t.Logf("%.2f bits: %.5f, sum %.5f", 8*float64(a.Bytes)/float64(weights), got, a.KL)
+		factors = append(factors, got/a.KL)
+	}
+	if least, most := slices.Min(factors), slices.Max(factors); !(least > 0.5 && most < 2 && most < 1.2*least) {
+		t.Errorf("from %.3f to %.3f times the sums", least, most)
 	}
 }

@@ -27,8 +27,8 @@ func smallMeasurement(t *testing.T) (Options, Measuring) {
 	return o, measuring(t, windows[4:], gptq)
 }
 
-// Processes that are killed while gradients are computed, while options are compared, while groups are measured and during the
-// trial leave what a later run completes to the same numbers, without taking the finished steps again.
+// Processes that are killed while gradients are computed, while options are compared and while groups are measured leave what a
+// later run completes to the same numbers, without taking the finished steps again.
 func TestMeasureKilled(t *testing.T) {
 	o, ms := smallMeasurement(t)
 	if where, n, dir := killPoint(); where != "" {

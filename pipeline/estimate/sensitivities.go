@@ -17,13 +17,13 @@ type Measuring struct {
 // Measurement is the work of the steps of calibrate.Measure.
 type Measurement struct {
 	// Gradients is that of the backward pass, Options that of the estimates for all options, Table that of the embedding table,
-	// Groups that of the measured divergences, and Trial that of the whole model.
-	Gradients, Options, Table, Groups, Trial effort.Work
+	// and Groups that of the measured divergences.
+	Gradients, Options, Table, Groups effort.Work
 }
 
 // Total is the work of all steps.
 func (m *Measurement) Total() effort.Work {
-	return m.Gradients.Plus(m.Options, m.Table, m.Groups, m.Trial)
+	return m.Gradients.Plus(m.Options, m.Table, m.Groups)
 }
 
 const (
@@ -65,10 +65,6 @@ func (c *Calibration) Sensitivities(d *arch.Decoder, m Measuring) *Measurement {
 	for _, from := range m.Groups {
 		x.Groups = x.Groups.Plus(probe.Layers(d, from), compare)
 	}
-
-	trial := *c
-	trial.Chain = &quant.Chain{Quantizer: c.Chain.Quantizer}
-	x.Trial = trial.encoding(d, false).Plus(trial.Divergence(d))
 	return x
 }
 

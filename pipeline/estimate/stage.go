@@ -165,10 +165,7 @@ func (c *Calibration) Codes(d *arch.Decoder) effort.Work {
 }
 
 // Encoding is the work of choosing the codes of all matrices.
-func (c *Calibration) Encoding(d *arch.Decoder) effort.Work { return c.encoding(d, true) }
-
-// encoding is the work of choosing the codes of all matrices; table says whether statistics of the embedding table are needed.
-func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
+func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 	watches := c.Chain.Quantizer.Needs() != quant.Nothing
 	cross := watches && c.Sequential && crosses(c.Chain.Quantizer)
 	embedding := &arch.Linear{Weight: d.Embedding}
@@ -184,9 +181,7 @@ func (c *Calibration) encoding(d *arch.Decoder, table bool) (w effort.Work) {
 		w[effort.Disk] += 2 * 4 * weights(d)
 	}
 	if watches {
-		if table || Couples(c.Chain.Quantizer) {
-			w = w.Plus(c.tableStatistics(d))
-		}
+		w = w.Plus(c.tableStatistics(d))
 		streams := 1
 		if cross {
 			streams = 2

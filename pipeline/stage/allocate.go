@@ -46,18 +46,19 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	r.Allocation, err = r.entry(ctx, "allocation", inputs{measured, r.Recipe.Target, &r.Quantize}, func(p *pipeline.Partial) (digest.Digest, error) {
+	of := inputs{measured, r.Recipe.Target, &r.Quantize, r.Calibrate.Sequential}
+	r.Allocation, err = r.entry(ctx, "allocation", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		base, err := r.Planned(ctx)
 		if err != nil {
 			return "", err
 		}
-		alloc, err := share(r, base, sens)
+		alloc, err := r.predicted(ctx, base, sens, p)
 		if err != nil {
 			return "", err
 		}
 		zerolog.Ctx(ctx).Info().Float64("predicted_kl", alloc.KL).Int64("bytes", alloc.Bytes).Msg("allocated")
 		return p.WriteJSON(allocationFile, alloc)
-	})
+	}, trialDir)
 	return err
 }
 
@@ -68,7 +69,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 	measured := quant.Untuned(q.Method)
 	of := inputs{
 		r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
-		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential,
+		measured, q.Scale, c.SkipTokens, c.Probe,
 	}
 	art, err := r.entry(ctx, "sensitivities", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		base, err := r.Planned(ctx)
@@ -91,26 +92,20 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
-		enough := (measuringTokens + len(windows[0]) - 1) / len(windows[0])
-		o := calibrate.Options{
-			Decoder: base.Source.Decoder, Source: base.Source.Weights, Windows: windows[:min(len(windows), enough)], Skip: c.SkipTokens,
-			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
-			Progress: func(done, total int64) { r.Limits.Report("allocate", coreTime, done, total) },
-		}
-		fine, floats := map[string]bool{}, map[string]bool{}
+		o := r.watching(base, enough(windows), p, "allocate", coreTime)
+		fixed := map[string]bool{} // to 16 bits, or 32
 		for i := range base.Plan.Text().Items {
 			it := &base.Plan.Text().Items[i]
-			fine[it.Slot.Weight.Tensor], floats[it.Slot.Weight.Tensor] = it.Slot.Fine, !it.Matrix()
+			fixed[it.Slot.Weight.Tensor] = it.Slot.Fine || !it.Matrix()
 		}
 		m, err := calibrate.Measure(ctx, o, calibrate.Measuring{
-			Chain: chain, Floats: floats, Scale: scale, Probe: probe, Sequential: c.Sequential,
+			Chain: chain, Scale: scale, Probe: probe,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
-				if fine[w.Tensor] || floats[w.Tensor] {
-					return nil // it keeps 16 bits, or 32
+				if fixed[w.Tensor] {
+					return nil
 				}
 				return storable(w.Rows, w.Cols, lookup, scale, r.profiles, r.target.Minimum)
 			},
-			Trial: func(list []calibrate.Sensitivity) (map[string]quant.Spec, error) { return trial(base, list) },
 		})
 		if err != nil {
 			return "", err
@@ -143,6 +138,11 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 
 // measuringTokens are enough to distinguish the ways to store a matrix.
 const measuringTokens = 12288
+
+// enough returns the first windows, with measuringTokens.
+func enough(windows [][]int32) [][]int32 {
+	return windows[:min(len(windows), (measuringTokens+len(windows[0])-1)/len(windows[0]))]
+}
 
 // storable lists the specs of a matrix that the target's backends compute correctly.
 func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backends.Profile, minimum string) []quant.Spec {
@@ -197,4 +197,12 @@ func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item,
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// shared combines matrices that are stored alike into items.
+func shared(base *assemble.Planned, items []quant.Item) []quant.Item {
+	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
+		items = fused(base.Source.Decoder, items)
+	}
+	return classes(base.Source.Decoder, items)
 }

@@ -91,8 +91,8 @@ type bound struct {
 	budget       quant.Budget
 }
 
-// bound turns the budget into a limit on the items of a plan.
-func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x bound, err error) {
+// bound turns the budget into a limit on the items of a plan; sum is that for a limit on the divergence.
+func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string, sum float64) (x bound, err error) {
 	switch {
 	case b.Bytes != nil:
 		files, err := base.FileBytes(inputs)
@@ -108,7 +108,7 @@ func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x
 		x = bound{key: "budget.device_ram", limit: int64(*b.DeviceRAM), fixed: base.Memory().Total(assemble.DeviceContext) - rest.ram}
 		x.budget.RAM = max(x.limit-x.fixed, 1)
 	default:
-		x = bound{key: "budget.kl", budget: quant.Budget{KL: b.KL}}
+		x = bound{key: "budget.kl", budget: quant.Budget{KL: sum}}
 	}
 	return x, nil
 }
@@ -117,44 +117,43 @@ func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x
 func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int64) error {
 	least := max(smallest.Bytes, smallest.RAM) + x.fixed
 	switch x.key {
-	case "budget.kl":
-		return sec.Errorf(x.key, "cannot be met: the smallest divergence possible is %s", roundUp(smallest.KL))
 	case "budget.bpw":
 		return sec.Errorf(x.key, "cannot be met: the smallest possible is %.3f", math.Ceil(8000*float64(least)/float64(weights))/1000)
 	}
 	return sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", least)
 }
 
-// share allocates the budget of a run to the matrices of a plan.
-func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble.Allocation, error) {
+// share allocates the budget of a run to the matrices of a plan. sum bounds the sum of their divergences if the budget is a limit
+// on the divergence; if that cannot be met, the allocation is the one with the least. It returns the sum, and no divergence yet.
+func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float64) (*assemble.Allocation, float64, error) {
 	sec := r.Recipe.Stages["quantize"]
 	items, rest, err := unfixed(base, sens.Items)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	items = shared(base, items)
 	if len(items) == 0 {
-		return nil, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
+		return nil, 0, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}
-	x, err := r.Quantize.Budget.bound(base, rest, r.Inputs.Path)
+	x, err := r.Quantize.Budget.bound(base, rest, r.Inputs.Path, sum)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	files := x.key == "budget.bytes"
 	for smallest := false; ; {
 		chosen, err := quant.Allocate(items, x.budget)
 		if small := (*quant.BudgetError)(nil); errors.As(err, &small) {
-			if !files {
-				return nil, x.tooSmall(sec, small.Smallest, rest.weights)
+			if !files && x.key != "budget.kl" {
+				return nil, 0, x.tooSmall(sec, small.Smallest, rest.weights)
 			}
 			// The size of the smallest package's graph is known only once it is laid out.
 			smallest, x.budget = true, small.Smallest
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		a := &assemble.Allocation{Specs: map[string]string{}, KL: chosen.KL, Probe: sens.Text.Tokens}
+		a := &assemble.Allocation{Specs: map[string]string{}, Probe: sens.Text.Tokens}
 		for i, o := range chosen.Options {
 			for _, name := range items[i].Members {
 				a.Specs[name] = o.Spec.String()
@@ -162,18 +161,18 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble
 		}
 		pl, err := r.Plan(base.Source, a)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if a.Bytes, err = pl.FileBytes(r.Inputs.Path); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		// The graph records how ops are stored, so its size may change by a few bytes.
 		over := a.Bytes - x.limit
 		switch {
 		case !files || over <= 0:
-			return a, nil
+			return a, chosen.KL, nil
 		case smallest:
-			return nil, sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", a.Bytes)
+			return nil, 0, sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", a.Bytes)
 		}
 		x.budget.Bytes = max(x.budget.Bytes-over, 1)
 	}

@@ -42,18 +42,10 @@ const codesFile = "codes.json"
 // encode chooses the codes of all matrices of a plan, or reuses those of an earlier run.
 func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
 	c := &r.Calibrate
-	specs, floats := map[string]quant.Spec{}, map[string]bool{}
-	items := pl.Plan.Text().Items
-	for i := range items {
-		if it := &items[i]; it.Matrix() {
-			specs[it.Slot.Weight.Tensor] = it.Choice.Spec
-		} else {
-			floats[it.Slot.Weight.Tensor] = true
-		}
-	}
+	s := schemeOf(pl, chain, c)
 	names := map[string]string{}
-	for n, s := range specs {
-		names[n] = s.String()
+	for n, spec := range s.Specs {
+		names[n] = spec.String()
 	}
 	of := inputs{r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c}
 	var err error
@@ -66,12 +58,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 		if err != nil {
 			return "", err
 		}
-		o := calibrate.Options{
-			Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: c.SkipTokens,
-			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
-			Progress: func(done, total int64) { r.Limits.Report("quantize", "calibrated weights", done, total) },
-		}
-		s := calibrate.Scheme{Chain: chain, Specs: specs, Floats: floats, Sequential: c.Sequential}
+		o := r.watching(pl, windows, p, "quantize", "calibrated weights")
 		f, err := calibrate.Quantize(ctx, o, s)
 		if err != nil {
 			return "", err
@@ -91,6 +78,29 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 		return digest.Of([]byte(f.Digest())), err
 	}, calibrate.Resumable...)
 	return err
+}
+
+// schemeOf is how the matrices of a plan are encoded.
+func schemeOf(pl *assemble.Planned, chain *quant.Chain, c *Calibrate) calibrate.Scheme {
+	s := calibrate.Scheme{Chain: chain, Specs: map[string]quant.Spec{}, Floats: map[string]bool{}, Sequential: c.Sequential}
+	items := pl.Plan.Text().Items
+	for i := range items {
+		if it := &items[i]; it.Matrix() {
+			s.Specs[it.Slot.Weight.Tensor] = it.Choice.Spec
+		} else {
+			s.Floats[it.Slot.Weight.Tensor] = true
+		}
+	}
+	return s
+}
+
+// watching are the options of work that watches the model on some text, for an entry of the store; what of a stage it counts.
+func (r *Run) watching(pl *assemble.Planned, windows [][]int32, p *pipeline.Partial, stage, what string) calibrate.Options {
+	return calibrate.Options{
+		Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: r.Calibrate.SkipTokens,
+		Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
+		Progress: func(done, total int64) { r.Limits.Report(stage, what, done, total) },
+	}
 }
 
 // summary describes how codes were chosen, with the divergence in nats that an allocation predicted, and returns the reports of

@@ -125,7 +125,10 @@ func (r *Run) calibratedTasks(pl *assemble.Planned, chain *quant.Chain) ([]task,
 		measured := *e
 		measured.Windows = min(e.Windows, (measuringTokens+window-1)/window)
 		m := measured.Sensitivities(d, estimate.Measuring{Options: options(false), Lookups: options(true), Groups: calibrate.Groups(d)})
-		list = append(list, counted("sensitivities", "allocate", coreTime, m.Total()))
+		trial := *e
+		trial.Windows, trial.Chain = measured.Windows, untuned(chain)
+		list = append(list, counted("sensitivities", "allocate", coreTime, m.Total()),
+			counted("allocation", "allocate", trialWeights, trial.Encoding(d)), counted("allocation", "allocate", "probe", trial.Divergence(d)))
 	}
 	if chain.Needs() == quant.Nothing {
 		return list, nil

@@ -44,6 +44,8 @@ func TestKilledCalibration(t *testing.T) {
 		{"measuring begun", []string{"sensitivities-*", "allocation-*", "codes-*", "weights-*", "package-*"}, exists(w.cache(), "sensitivities-*.partial", "*")},
 		{"12 steps", []string{"sensitivities-*", "allocation-*", "codes-*", "weights-*", "package-*"},
 			lines(12, w.cache(), "sensitivities-*.partial", "measured.jsonl")},
+		{"9 matrices of a trial", []string{"allocation-*", "codes-*", "weights-*", "package-*"},
+			lines(9, w.cache(), "allocation-*.partial", "trial", "ops.jsonl")},
 		{"allocated", []string{"allocation-*", "codes-*", "weights-*", "package-*"}, exists(w.cache(), "allocation-*", "done.json")},
 		{"9 matrices", []string{"codes-*", "weights-*", "package-*"}, lines(9, w.cache(), "codes-*.partial", "ops.jsonl")},
 		{"5 tuned matrices", []string{"codes-*", "weights-*", "package-*"}, lines(5, w.cache(), "codes-*.partial", "tuned-ops.jsonl")},

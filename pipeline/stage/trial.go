@@ -1,49 +1,116 @@
 package stage
 
 import (
-	"errors"
-	"slices"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
 
-	"github.com/llmexport/llmexport/backends"
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/quant"
 )
 
-// trialBits is the mean width of a weight, scales counted, at which a whole model is measured. Most budgets are near it.
-const trialBits = 3.5
+// trialDir is the directory of a trial in the entry of an allocation.
+const trialDir = "trial"
 
-// trial allocates trialBits, or the least bits that are possible.
-func trial(base *assemble.Planned, list []calibrate.Sensitivity) (map[string]quant.Spec, error) {
-	items, err := priced(base, list)
-	if err != nil {
-		return nil, err
-	}
-	items = shared(base, items)
-	weights := 0.0
-	for _, s := range list {
-		weights += float64(s.Rows) * float64(s.Cols)
-	}
-	chosen, err := quant.Allocate(items, quant.Budget{Bytes: max(1, int64(trialBits*weights/8))})
-	if small := (*quant.BudgetError)(nil); errors.As(err, &small) {
-		chosen, err = quant.Allocate(items, small.Smallest)
-	}
-	if err != nil {
-		return nil, err
-	}
-	specs := map[string]quant.Spec{}
-	for i, o := range chosen.Options {
-		for _, name := range items[i].Members {
-			specs[name] = o.Spec
+// trialWeights is the unit of the progress of a trial.
+const trialWeights = "weights of a trial"
+
+const (
+	// mostTrials bounds the allocations that are tried for a limit on the divergence.
+	mostTrials = 5
+	// closeEnough of the limit is a divergence that is not worth another trial.
+	closeEnough = 0.9
+	// trialMargin makes up for sums that do not grow in proportion to the divergence of the model.
+	trialMargin = 0.97
+)
+
+// predicted allocates the budget of a run, and predicts the divergence of the package by a trial.
+//
+// Divergences of single matrices do not quite add up to that of the model, and an allocation prefers matrices whose divergence is
+// estimated too low. A budget of bytes has the same allocation whatever the sum is worth. For a limit on the divergence, the limit
+// on the sum is moved until the trial meets the one that was asked for.
+func (r *Run) predicted(ctx context.Context, base *assemble.Planned, sens *quant.Sensitivities, p *pipeline.Partial) (*assemble.Allocation, error) {
+	limit := r.Quantize.Budget.KL
+	var best, last *assemble.Allocation
+	for sum, trials := limit, 0; trials < mostTrials; trials++ {
+		a, total, err := share(r, base, sens, sum)
+		if err != nil {
+			return nil, err
 		}
+		if last != nil && maps.Equal(a.Specs, last.Specs) {
+			break
+		}
+		if a.KL, err = r.try(ctx, base, a, p); err != nil {
+			return nil, err
+		}
+		zerolog.Ctx(ctx).Info().Float64("sum", total).Float64("kl", a.KL).
+			Msg("divergences of matrices by themselves, and of all together in a trial")
+		if limit == 0 {
+			return a, nil
+		}
+		if a.KL <= limit && (best == nil || a.Bytes < best.Bytes) {
+			best = a
+		}
+		smallest := total > sum
+		if last = a; a.KL <= limit && a.KL >= closeEnough*limit || a.KL > limit && smallest || a.KL == 0 {
+			break
+		}
+		sum = total * trialMargin * limit / a.KL
 	}
-	return specs, nil
+	if best == nil {
+		return nil, r.Recipe.Stages["quantize"].Errorf("budget.kl", "cannot be met: the smallest divergence possible is %s", roundUp(last.KL))
+	}
+	return best, nil
 }
 
-// shared combines matrices that are stored alike into items.
-func shared(base *assemble.Planned, items []quant.Item) []quant.Item {
-	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
-		items = fused(base.Source.Decoder, items)
+// untuned returns a chain without its tuner.
+func untuned(c *quant.Chain) *quant.Chain {
+	x := *c
+	x.Tuner = nil
+	return &x
+}
+
+// try encodes the model as an allocation says, with less text than [Quantize] takes and without tuning, and returns its divergence
+// on the probe. What a killed run encoded is taken up again.
+func (r *Run) try(ctx context.Context, base *assemble.Planned, a *assemble.Allocation, p *pipeline.Partial) (float64, error) {
+	pl, err := r.Plan(base.Source, a)
+	if err != nil {
+		return 0, err
 	}
-	return classes(base.Source.Decoder, items)
+	chain, err := r.Quantize.chain()
+	if err != nil {
+		return 0, err
+	}
+	all, err := openCorpus(r.Calibration)
+	if err != nil {
+		return 0, err
+	}
+	windows, probe, err := r.Calibrate.split(all.Windows)
+	if err != nil {
+		return 0, err
+	}
+	name, err := pipeline.Key(trialDir, a.Specs)
+	if err != nil {
+		return 0, err
+	}
+	o := r.watching(pl, enough(windows), p, "allocate", trialWeights)
+	o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir+"/"+name
+	if err := os.MkdirAll(o.Dir, 0o777); err != nil {
+		return 0, err
+	}
+	s := schemeOf(pl, untuned(chain), &r.Calibrate)
+	f, err := calibrate.Quantize(ctx, o, s)
+	if err != nil {
+		return 0, err
+	}
+	kl, err := calibrate.Divergence(ctx, o, s, f, probe)
+	if err != nil {
+		return 0, err
+	}
+	return kl, os.RemoveAll(o.Dir)
 }
