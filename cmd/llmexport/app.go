@@ -52,7 +52,7 @@ func (t *tool) app() *cli.App {
 			t.runCommand(), t.watchCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
 			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
 			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.generateCommand(), t.benchCommand(),
-			t.cacheCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
+			t.cacheCommand(), t.doctorCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
 		},
 	}
 	cli.VersionPrinter = func(*cli.Context) { _ = t.printVersion(false) }

@@ -78,7 +78,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, errDiffer) {
+	if errors.Is(err, errDiffer) || errors.Is(err, errUnwell) {
 		return exitFailed
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {

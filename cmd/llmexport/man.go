@@ -61,7 +61,7 @@ type manual struct{ date, version string }
 var (
 	exitCodes = [][2]string{
 		{"0", "done"},
-		{"1", "failed; diff: the packages differ; doctor: something is broken"},
+		{"1", "failed; diff: the packages differ; doctor: there is a problem"},
 		{"2", "bad recipe or usage; nothing was begun"},
 		{"3", "verification failed, or the package is damaged; nothing was published or installed"},
 		{"4", "the source is not supported"},

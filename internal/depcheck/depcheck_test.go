@@ -38,7 +38,7 @@ var levels = []struct {
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{0, []string{"internal/synthetic/shard"}},
-	{1, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
+	{1, []string{"internal/disk", "internal/machine", "internal/sealed", "internal/sheet"}},
 	{1, []string{"internal/transfer"}},
 	{1, []string{"internal/hub"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},

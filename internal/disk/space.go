@@ -35,11 +35,15 @@ func inUnits(n int64) string {
 // CheckSpace returns a [FullError] if the file system of dir has less than the needed space. If the directory does not
 // exist, its nearest existing parent counts. If the free space is unknown, there is no error.
 func CheckSpace(dir string, need int64) error {
-	if n := free(nearest(dir)); n >= 0 && n < need {
+	if n := Free(dir); n >= 0 && n < need {
 		return &FullError{Dir: dir, Need: need, Free: n}
 	}
 	return nil
 }
+
+// Free returns the free space of the file system of dir in bytes, or -1 if it is unknown. If dir does not exist, its nearest
+// existing parent counts.
+func Free(dir string) int64 { return free(nearest(dir)) }
 
 // nearest returns dir or its nearest existing parent.
 func nearest(dir string) string {

@@ -28,6 +28,8 @@ type service interface {
 	file(h *host, commit, name string) *url.URL
 	// access asks the hub who may read the repository; nil if the answer is incomplete.
 	access(h *host) *url.URL
+	// self returns the address that tells who a token belongs to.
+	self(h *host) *url.URL
 	// authorize adds the token to a request.
 	authorize(r *http.Request, token string)
 	// page is the web page of the repository.

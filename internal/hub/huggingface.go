@@ -46,6 +46,8 @@ func (huggingface) access(h *host) *url.URL {
 	return u
 }
 
+func (huggingface) self(h *host) *url.URL { return h.url("api", "whoami-v2") }
+
 func (huggingface) authorize(r *http.Request, token string) {
 	r.Header.Set("Authorization", "Bearer "+token)
 }

@@ -126,6 +126,9 @@ func (modelscope) file(h *host, commit, name string) *url.URL {
 // shows whether it is gated.
 func (modelscope) access(*host) *url.URL { return nil }
 
+// self returns an address that rejects tokens that are not valid; without a token it has nothing to tell.
+func (modelscope) self(h *host) *url.URL { return h.url("openapi", "v1", "users", "me") }
+
 // authorize sets both the header and the cookie, as the library does: some parts of the hub read only the cookie.
 func (modelscope) authorize(r *http.Request, token string) {
 	r.Header.Set("Authorization", "Bearer "+token)

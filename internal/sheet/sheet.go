@@ -79,6 +79,14 @@ func Plain(s string) string {
 
 // Size formats a number of bytes, exactly and in a unit.
 func Size(n int64) string {
+	if n < 1024 {
+		return Rounded(n)
+	}
+	return fmt.Sprintf("%d bytes (%s)", n, Rounded(n))
+}
+
+// Rounded formats a number of bytes in a unit.
+func Rounded(n int64) string {
 	const units = "KMGT"
 	v, unit := float64(n), -1
 	for v >= 1024 && unit < len(units)-1 {
@@ -88,5 +96,5 @@ func Size(n int64) string {
 	if unit < 0 {
 		return fmt.Sprintf("%d bytes", n)
 	}
-	return fmt.Sprintf("%d bytes (%.1f %ciB)", n, v, units[unit])
+	return fmt.Sprintf("%.1f %ciB", v, units[unit])
 }

@@ -76,6 +76,9 @@ func (o Options) wait(ctx context.Context, what string, failures *int, err error
 	if !again.held || *failures == 0 {
 		*failures++
 	}
+	if once(ctx) {
+		return err
+	}
 	silent := noConnection(err) || errors.Is(err, errStalled) || errors.Is(err, errSlow)
 	if again.final || o.Reach > 0 && *failures >= o.Reach && silent {
 		return err

@@ -41,19 +41,22 @@ func (p *Publish) Prepare(ctx context.Context, r *Run) error {
 	return p.ready(ctx, r)
 }
 
-// ready returns an error that names the first place which could not accept the package.
+// ready returns an error that names the places which could not accept the package.
 func (p *Publish) ready(ctx context.Context, r *Run) error {
-	places, err := p.places(ctx, r)
+	places, could, err := p.Open(ctx, r)
 	if err != nil {
 		return err
+	}
+	return publish.Ready(ctx, places, could)
+}
+
+// Open opens the places of the package; could reports whether the package in a place may be the one that the run makes.
+func (p *Publish) Open(ctx context.Context, r *Run) (places []publish.Place, could func(*manifest.Manifest) bool, err error) {
+	if places, err = p.places(ctx, r); err != nil {
+		return nil, nil, err
 	}
 	recipe, err := effective(*r.Recipe, r.Options)
-	if err != nil {
-		return err
-	}
-	return publish.Ready(ctx, places, func(m *manifest.Manifest) bool {
-		return m.Name == r.Recipe.Name && sameRecipe(m.Recipe, recipe)
-	})
+	return places, func(m *manifest.Manifest) bool { return m.Name == r.Recipe.Name && sameRecipe(m.Recipe, recipe) }, err
 }
 
 // sameRecipe reports whether two effective recipes may give the same package. It ignores revisions and templates, because the

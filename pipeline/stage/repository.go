@@ -32,7 +32,7 @@ func (f *Fetch) Skeleton(ctx context.Context, r *Run, checks ...func(*hub.Snapsh
 // find resolves the checkpoint of a run, and gives a local copy the names of the original.
 func find[T any](r *Run, checks []func(*hub.Snapshot) error, ask func(hub.Ref, hub.Options) (T, *hub.Snapshot, error)) (T, error) {
 	var none T
-	ref, o, err := r.Fetch.ref(r)
+	ref, o, err := r.Fetch.Ref(r)
 	if err != nil {
 		return none, err
 	}
@@ -68,8 +68,8 @@ func (f *Fetch) name(r *Run, s *hub.Snapshot) {
 	}
 }
 
-// ref is the place of the checkpoint, with the options of the hub's client.
-func (f *Fetch) ref(r *Run) (hub.Ref, hub.Options, error) {
+// Ref is the place of the checkpoint, with the options of the hub's client.
+func (f *Fetch) Ref(r *Run) (hub.Ref, hub.Options, error) {
 	m := r.Recipe.Model
 	if f.Local != "" {
 		return hub.Ref{Path: f.Local}, hub.Options{}, nil
