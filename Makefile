@@ -318,7 +318,7 @@ rot: ## damage every file of the cache in every way, and check that the next run
 	@set -euo pipefail; LLMEXPORT_ROT=all go test -count=1 -timeout 4h -v -run 'TestRot$$' ./pipeline/stage | grep -avE '^=== |cases in'
 
 .PHONY: faults-doc
-faults-doc: ## inject every fault into every operation FAULTS times and write docs/faults.md (some minutes)
+faults-doc: ## inject every fault into every operation FAULTS times and write docs/internals/faults.md (some minutes)
 	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 1h -run TestFaultTable ./publish -update
 
 .PHONY: tokenizers-venv
@@ -334,13 +334,13 @@ tokenizers: tokenizers-venv ## compare our tokenizers, and random ones, with the
 	go test -tags tokenizers -count=1 -timeout 1h $(TESTFLAGS) ./verify/tokenizerstest
 
 .PHONY: tokenizers-doc
-tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/tokenizers.md (needs Python; hours)
+tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/internals/tokenizers.md (needs Python; hours)
 	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure
 	go test -tags tokenizers -count=1 -timeout 8h ./verify/tokenizerstest -run 'TestEngines$$' -measure -patience $(PATIENCE)
 	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
 
 .PHONY: templates-doc
-templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python; some minutes)
+templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/internals/tokenizers.md (needs Python; some minutes)
 	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
 	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
 

@@ -486,7 +486,7 @@ func outcome(err error) string {
 
 // TestFaultTable lets every fault happen to every operation, at random places: a run ends with the right files or with an
 // error, and never with a wrong file under its name. LLMEXPORT_FAULTS is the number of runs of a cell, half of them with
-// one fault and the others with nothing but faults; with -update they become docs/faults.md.
+// one fault and the others with nothing but faults; with -update they become docs/internals/faults.md.
 func TestFaultTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -574,9 +574,9 @@ func TestFaultTable(t *testing.T) {
 	}
 	_ = g.Wait()
 	text := faultTable(cells, rows, requests)
-	path := filepath.Join("..", "docs", "faults.md")
+	path := filepath.Join("..", "docs", "internals", "faults.md")
 	if t.Failed() {
-		return // and docs/faults.md stays as it is
+		return // and docs/internals/faults.md stays as it is
 	}
 	if *update {
 		placetest.Write(t, path, text)
@@ -587,7 +587,7 @@ func TestFaultTable(t *testing.T) {
 	}
 	// How often a cell ended how depends on the number of runs; what can happen does not.
 	if now, then := firstCells(text), firstCells(string(doc)); !slices.Equal(now, then) {
-		t.Errorf("docs/faults.md has the rows %q, there are %q: run make faults-doc", then, now)
+		t.Errorf("docs/internals/faults.md has the rows %q, there are %q: run make faults-doc", then, now)
 	}
 }
 

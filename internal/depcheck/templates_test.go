@@ -18,13 +18,13 @@ import (
 
 const (
 	// templatesData is written by verify/enginetest; the page is that of the tokenizers.
-	templatesData = "docs/templates.json"
+	templatesData = "docs/internals/templates.json"
 	// The rows stand between these lines.
 	templatesBegin = "<!-- generated templates -->\n"
 	templatesEnd   = "<!-- end of generated templates -->\n"
 )
 
-// TestTemplatesDoc compares the table of templates in docs/tokenizers.md with docs/templates.json.
+// TestTemplatesDoc compares the table of templates in docs/internals/tokenizers.md with docs/internals/templates.json.
 func TestTemplatesDoc(t *testing.T) {
 	type row struct {
 		Name     string         `json:"name"`

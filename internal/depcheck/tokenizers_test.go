@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	tokenizersDoc = "docs/tokenizers.md"
+	tokenizersDoc = "docs/internals/tokenizers.md"
 	// tokenizersData is written by verify/tokenizerstest.
-	tokenizersData = "docs/tokenizers.json"
+	tokenizersData = "docs/internals/tokenizers.json"
 )
 
 // comparison is one cell of the table: a refusal, or differences.
@@ -31,7 +31,7 @@ type comparison struct {
 	Groups  map[string]parity.Count `json:"groups"`
 }
 
-// TestTokenizersDoc compares the tables of docs/tokenizers.md with docs/tokenizers.json and the corpus.
+// TestTokenizersDoc compares the tables of docs/internals/tokenizers.md with docs/internals/tokenizers.json and the corpus.
 func TestTokenizersDoc(t *testing.T) {
 	var data struct {
 		Library    string `json:"library"`

@@ -21,7 +21,7 @@ var unrepresentable = map[string]string{
 	"NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "of 9 conversations, and it could not be rewritten: tool-call: ",
 }
 
-// measuredTemplates are the rows of docs/templates.json, which verify/enginetest writes, by the SHA-256 of a template.
+// measuredTemplates are the rows of docs/internals/templates.json, which verify/enginetest writes, by the SHA-256 of a template.
 func measuredTemplates(t *testing.T) map[string]struct {
 	Package  string
 	Emulated int
@@ -33,7 +33,7 @@ func measuredTemplates(t *testing.T) map[string]struct {
 			Emulated int
 		}
 	}
-	b, err := os.ReadFile("../../docs/templates.json")
+	b, err := os.ReadFile("../../docs/internals/templates.json")
 	if err == nil {
 		err = json.Unmarshal(b, &file)
 	}
@@ -85,7 +85,7 @@ func TestRepresentable(t *testing.T) {
 			as[how]++
 			sum := sha256.Sum256(source)
 			if row := measured[hex.EncodeToString(sum[:])]; row.Package != how || row.Emulated != found.Equal {
-				t.Errorf("%s: %s, %d equal; docs/templates.json has %+v: run make templates-doc", name, how, found.Equal, row)
+				t.Errorf("%s: %s, %d equal; docs/internals/templates.json has %+v: run make templates-doc", name, how, found.Equal, row)
 			}
 		}
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// templatesFile has a row for every template; docs/tokenizers.md shows it.
-const templatesFile = "../../docs/templates.json"
+// templatesFile has a row for every template; docs/internals/tokenizers.md shows it.
+const templatesFile = "../../docs/internals/templates.json"
 
 // templateRows is that file.
 type templateRows struct {
@@ -55,7 +55,7 @@ type templateRow struct {
 
 // TestPackagedTemplates has the engines render the templates that packages carry, and compares with what transformers
 // makes of the templates of the models. LLMEXPORT_TEMPLATES names further folders of templates. With -update the
-// counts become those of docs/templates.json, otherwise they must be.
+// counts become those of docs/internals/templates.json, otherwise they must be.
 func TestPackagedTemplates(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pkg, err := stagetest.Export(t.Context(), t.TempDir(), filepath.Join(root, "testdata", "tiny-qwen3"), "quantize: {bits: 4}\nverify: {enabled: false}")

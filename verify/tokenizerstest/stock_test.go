@@ -50,7 +50,7 @@ func engines(t *testing.T) (dirs []string, pkg string) {
 }
 
 // TestEngines compares the emulated engine with every installed one, on every tokenizer that can be packed. Its results are
-// the stock columns of docs/tokenizers.json.
+// the stock columns of docs/internals/tokenizers.json.
 func TestEngines(t *testing.T) {
 	dirs, pkg := engines(t)
 	for _, e := range readReference(t).Tokenizers {

@@ -25,9 +25,9 @@ var (
 	measuring = flag.Bool("measure", false, "write what was measured into "+measuredFile)
 )
 
-const measuredFile = "docs/tokenizers.json"
+const measuredFile = "docs/internals/tokenizers.json"
 
-// measured is docs/tokenizers.json.
+// measured is docs/internals/tokenizers.json.
 type measured struct {
 	Library    string             `json:"library"`
 	Corpus     string             `json:"corpus"`
@@ -67,7 +67,7 @@ func counted(r parity.Result) count {
 	return c
 }
 
-// readMeasured reads docs/tokenizers.json.
+// readMeasured reads docs/internals/tokenizers.json.
 func readMeasured(t *testing.T) *measured {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, measuredFile))
@@ -81,7 +81,7 @@ func readMeasured(t *testing.T) *measured {
 	return &m
 }
 
-// TestTokenizers holds every tokenizer to the library and to docs/tokenizers.json.
+// TestTokenizers holds every tokenizer to the library and to docs/internals/tokenizers.json.
 func TestTokenizers(t *testing.T) {
 	ref := readReference(t)
 	old := readMeasured(t)
@@ -150,7 +150,7 @@ func TestTokenizers(t *testing.T) {
 	}
 }
 
-// keep changes docs/tokenizers.json. All of it takes long to measure, so every part is kept at once.
+// keep changes docs/internals/tokenizers.json. All of it takes long to measure, so every part is kept at once.
 func keep(t *testing.T, change func(*measured)) {
 	t.Helper()
 	m := readMeasured(t)

@@ -8,7 +8,7 @@
 // The engine has no errors: it skips whatever it does not know. If it would hang, run out of memory or crash, the error
 // here is [ErrCrash]; if it reads undefined memory, so that its text is unknown, a tensor.ErrUnsupported; and a
 // template.ErrLimit if the caller's limits are exceeded.
-// docs/engine-template.md lists the differences from Jinja; package lower writes templates that avoid them.
+// docs/internals/engine-template.md lists the differences from Jinja; package lower writes templates that avoid them.
 //
 // The engine keeps one value for all names that do not exist. A template that sets an attribute of such a name changes
 // it for every later rendering of the process; here for the rest of one call of Render only.

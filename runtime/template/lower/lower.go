@@ -1,5 +1,5 @@
 // Package lower writes chat templates for the LLM engine of MNN, whose interpreter knows a part of Jinja: it is the one
-// place that lists what the engine lacks. docs/engine-template.md describes the engine; package engine renders as it does.
+// place that lists what the engine lacks. docs/internals/engine-template.md describes the engine; package engine renders as it does.
 package lower
 
 import (
