@@ -18,6 +18,9 @@ TESTFLAGS ?=
 # Engine releases that `make engine` tests against.
 ENGINES   ?= 3.5.0 3.6.0 3.6.1
 PYTHON    ?= python3
+# Where `make adb` keeps the engines for devices, and the git repository with the sources of their programs.
+ADB_DIR    ?= .venv/adb
+MNN_SOURCE ?= https://github.com/alibaba/MNN
 # Packages that `make transformers` tests against, and more flags of pip for torch, such as an index of builds without CUDA.
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
@@ -258,6 +261,14 @@ engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 .PHONY: engine
 engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
+
+.PHONY: adb
+adb: ## test verify --adb with a fake device that runs the stock aarch64 engines of every release under qemu (needs qemu-aarch64, git, pip and a cross compiler or apt)
+	@set -euo pipefail; if ! command -v qemu-aarch64 >/dev/null; then echo "adb: skipped, there is no qemu-aarch64 (Debian package qemu-user)"; exit 0; fi; \
+	for v in 3.5.0 3.6.0 3.6.1; do if ! verify/device/testdata/engine.sh $$v $(ADB_DIR) $(MNN_SOURCE); then \
+		echo "adb: skipped, the programs of MNN $$v could not be built"; exit 0; fi; \
+	done; \
+	LLMEXPORT_ADB=$$(cd $(ADB_DIR) && pwd) go test -tags adb -count=1 -timeout 1h $(TESTFLAGS) -run TestRealEngine ./cmd/llmexport
 
 .PHONY: foreign
 foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the evaluation text

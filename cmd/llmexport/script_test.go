@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/llmexport/llmexport/internal/fakeadb"
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
@@ -28,7 +29,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(tidy{m}, map[string]func(){"llmexport": main})
+	programs := fakeadb.Programs()
+	programs["llmexport"] = main
+	testscript.Main(tidy{m}, programs)
 }
 
 // tidy removes what tests have shared.

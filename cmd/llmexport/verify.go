@@ -17,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
+	"github.com/llmexport/llmexport/verify/device"
 )
 
 func (t *tool) verifyCommand() *cli.Command {
@@ -25,7 +26,8 @@ func (t *tool) verifyCommand() *cli.Command {
 		Usage:     "check a package, with or without its source",
 		ArgsUsage: "DIR",
 		Description: "Windows and limits are those of the package's recipe, by default those for the most common bit width of its\n" +
-			"tensors. Comparing checks are skipped without the source. The exit code is 3 when a check fails.",
+			"tensors. Comparing checks are skipped without the source. The exit code is 3 when a check fails.\n" +
+			"With --adb, the engine on an Android device runs the package, and its output is compared with that of this computer.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the package was made from"},
 			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
@@ -33,11 +35,17 @@ func (t *tool) verifyCommand() *cli.Command {
 			&cli.IntFlag{Name: "windows", DefaultText: "from the recipe", Usage: "`N` windows spread over the text, 0 for all"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "memory limit `SIZE`"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
+			&cli.BoolFlag{Name: "adb", Usage: "run the package on an Android device instead"},
+			&cli.StringFlag{Name: "serial", DefaultText: "the only device", Usage: "`SERIAL` of the device, with --adb"},
+			&cli.StringFlag{Name: "dir", Value: device.DefaultDir, Usage: "directory `DIR` on the device, with --adb"},
+			&cli.StringFlag{Name: "engine-dir", Usage: "copy the engine in `DIR` to the device, with --adb"},
+			&cli.BoolFlag{Name: "clean", Usage: "remove what was copied to the device at the end, with --adb"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
 			"llmexport verify dist/qwen3-0.6b-int4",
 			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --text book.txt --windows 0",
+			"llmexport verify dist/qwen3-0.6b-int4 --adb --engine-dir ./MNN/project/android/build_64",
 		),
 		Action: t.verify,
 	}
@@ -56,9 +64,15 @@ func (t *tool) verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := deviceFlags(c); err != nil {
+		return err
+	}
 	o, err := t.verifyOptions(c, m)
 	if err != nil {
 		return err
+	}
+	if c.Bool("adb") {
+		return t.verifyDevice(c, dir, m, o)
 	}
 	res, err := stage.VerifyPackage(c.Context, dir, c.String("source"), o)
 	t.progress.stop()

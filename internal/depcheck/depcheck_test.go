@@ -58,11 +58,11 @@ var levels = []struct {
 	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench",
 		"internal/synthetic/checkpoint", "internal/synthetic/packed"}},
-	{4, []string{"pipeline/source"}},
+	{4, []string{"pipeline/source", "verify/device"}},
 	{4, []string{"pipeline/assemble"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/watch"}},
-	{5, []string{"pipeline/stage/stagetest"}},
+	{5, []string{"pipeline/stage/stagetest", "internal/fakeadb"}},
 	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
 		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
 }
