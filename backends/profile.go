@@ -205,13 +205,14 @@ func (p *Profile) Problems(f *Features, minimum string) []Problem {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if (r.Until == "" || r.Until >= minimum) && r.Applies(f) {
-			list = append(list, Problem{p.Name, r, p.evidence()})
+			list = append(list, Problem{p.Name, r, p.Evidence()})
 		}
 	}
 	return list
 }
 
-func (p *Profile) evidence() string {
+// Evidence says how the behavior of the backend is known.
+func (p *Profile) Evidence() string {
 	if p.Ran == "" {
 		return "read in the engine's source"
 	}
@@ -232,5 +233,5 @@ func (p *Profile) Condition() string {
 	case p.Ran == "":
 		return p.Name + ": no package has been run on this backend; support is inferred from the engine's source"
 	}
-	return fmt.Sprintf("%s: this package was not run on it; packages of the same kind give the CPU's results there (%s, float32)", p.Name, p.evidence())
+	return fmt.Sprintf("%s: this package was not run on it; packages of the same kind give the CPU's results there (%s, float32)", p.Name, p.Evidence())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
@@ -61,6 +62,8 @@ type Finding struct {
 	Headline *Headline
 	// A fatal finding makes measuring impossible: all later checks except those of names alone are skipped.
 	Fatal bool
+	// Matrices are the matrices with the largest errors, if the check measured them.
+	Matrices []about.OpError
 }
 
 // Headline is the number of a finding that tables show.
@@ -148,6 +151,10 @@ type Result struct {
 	Checks     []manifest.Check
 	Metrics    map[string]manifest.Metric
 	Evaluation *Evaluation
+	// Matrices are the matrices with the largest errors of their weights, the largest first.
+	Matrices []about.OpError
+	// Divergence describes the package's distance from its source; nil if it was not compared with weights of a source.
+	Divergence *about.Divergence
 
 	headlines []*Headline // of Checks
 }
@@ -158,6 +165,7 @@ func (r *Result) add(c Check, f Finding) {
 	maps.DeleteFunc(f.Value, func(_ string, v float64) bool { return !finite(v) })
 	r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
 	r.headlines = append(r.headlines, f.Headline)
+	r.Matrices = append(r.Matrices, f.Matrices...)
 }
 
 // Failed lists the names of the checks that failed.
@@ -200,6 +208,7 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 	r.Evaluation = s.eval
 	if s.eval != nil {
 		r.Metrics = s.eval.Metrics()
+		r.Divergence = s.eval.divergence(&s.Options, s.Package.Tokenizer)
 		maps.DeleteFunc(r.Metrics, func(_ string, m manifest.Metric) bool { return !finite(m.Value) || !finite(m.StdErr) })
 	}
 	return r, nil

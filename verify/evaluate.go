@@ -156,7 +156,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 			if t.Position == ev.from {
 				c.begin()
 			}
-			ev.tile(c, w, ref, float, int8)
+			ev.tile(c, first+t.window, ref, float, int8)
 		}
 		if t.Position+t.Rows == len(w) && ev.options.Progress != nil {
 			ev.options.Progress(int64(first+t.window+1), int64(len(ev.windows)))
@@ -165,8 +165,9 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 	})
 }
 
-// tile adds the statistics of the scored positions of window w.
-func (ev *evaluator) tile(c *candidate, w []int32, ref []float32, float, int8 tile) {
+// tile adds the statistics of the scored positions of a window.
+func (ev *evaluator) tile(c *candidate, window int, ref []float32, float, int8 tile) {
+	w := ev.windows[window]
 	lo := max(ev.options.ScoreFrom-float.Position, 0)
 	hi := min(float.Rows, len(w)-1-float.Position)
 	if lo >= hi {
@@ -180,4 +181,18 @@ func (ev *evaluator) tile(c *candidate, w []int32, ref []float32, float, int8 ti
 	next := w[float.Position+lo+1 : float.Position+hi+1]
 	tileScores(list, ev.options.Threads, ev.vocab, next, ref, scored(float.Logits), scored(int8.Logits))
 	c.add(list, ref != nil)
+	if ref == nil {
+		return
+	}
+	for i, s := range list {
+		at := float.Position + lo + i
+		if !s.finite || !c.passages.wants(window, at, s.int8.kl) {
+			continue
+		}
+		row := func(logits []float32) row { return newRow(logits[i*ev.vocab : (i+1)*ev.vocab]) }
+		c.passages.add(passage{
+			window: window, position: at, kl: s.int8.kl, before: w[max(0, at+1-passageBefore) : at+1], next: w[at+1],
+			source: row(ref).most(passageTokens), pkg: row(scored(int8.Logits)).most(passageTokens),
+		})
+	}
 }

@@ -41,6 +41,8 @@ type Evaluation struct {
 	LargestOp         string
 	// NotFinite counts positions whose logits hold a NaN or an infinity.
 	NotFinite int
+
+	passages passages
 }
 
 // Metrics returns the measurements by their names in a manifest. Those of the package as shipped carry no

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
@@ -79,7 +80,7 @@ func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	c := newComparison(s)
 	var mu sync.Mutex
-	worst, worstName, count := 0.0, "", 0
+	most, mostName, count := 0.0, "", 0
 	var first error
 	kernel.Parallel(s.Options.Threads, len(s.Manifest.Tensors), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -92,8 +93,8 @@ func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 			if err != nil && first == nil {
 				first = ofPart(t.Part, fmt.Errorf("%s: %w", t.Name, err))
 			}
-			if share > worst {
-				worst, worstName = share, t.Name
+			if share > most {
+				most, mostName = share, t.Name
 			}
 			count++
 			mu.Unlock()
@@ -102,10 +103,10 @@ func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if first != nil {
 		return fail(nil, "%v", first)
 	}
-	value := map[string]float64{"tensors": float64(count), "worst_share_of_bound": worst}
+	value := map[string]float64{"tensors": float64(count), "worst_share_of_bound": most}
 	detail := fmt.Sprintf("all weights of %d tensors are as close to the source's as their methods promise", count)
-	if worstName != "" {
-		detail += fmt.Sprintf("; %s uses up most of its bound, %.3f", worstName, worst)
+	if mostName != "" {
+		detail += fmt.Sprintf("; %s uses up most of its bound, %.3f", mostName, most)
 	}
 	if n := c.reported.Load(); n > 0 {
 		detail += fmt.Sprintf("; %d matrices have exactly the errors that their methods reported", n)
@@ -116,7 +117,7 @@ func (w *Weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if n := c.unknown.Load(); n > 0 {
 		detail += fmt.Sprintf("; %d matrices encode weights that were rewritten before and are not available: only NaN, infinity and zero rows were ruled out", n)
 	}
-	return Finding{Passed: true, Headline: shareOfBound(worst), Value: value}.say("%s", detail)
+	return Finding{Passed: true, Headline: shareOfBound(most), Value: value, Matrices: worst(c.errors)}.say("%s", detail)
 }
 
 // partOp is an op of a part; the zero value stands for a tensor that no op reads.
@@ -137,6 +138,9 @@ type comparison struct {
 	limit  float64 // of outputs
 	// Matrices that agree with a method's report, of which there is no report, and whose floats are not known.
 	reported, alone, unknown atomic.Int64
+
+	mu     sync.Mutex
+	errors []about.OpError
 }
 
 func newComparison(s *Subject) *comparison {
@@ -295,11 +299,7 @@ func (c *comparison) matrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info 
 		} else {
 			m.Rows32(got, codes, r, r+1)
 		}
-		var d, w float64
-		var err error
-		if !c.known || c.Fits != nil || c.Closeness.Weights != quant.Rounded { // otherwise single weights decide
-			d, w, err = distance(got, want)
-		}
+		d, w, err := distance(got, want)
 		if err == nil && judge != nil {
 			var share float64
 			if share, err = judge(r, got, want); share > 1 && err == nil {
@@ -324,6 +324,9 @@ func (c *comparison) whole(name string, spec quant.Spec, worst, off, total float
 	if total == 0 {
 		return worst, nil
 	}
+	c.mu.Lock()
+	c.errors = append(c.errors, about.OpError{Tensor: name, Spec: spec.String(), WeightError: off / total})
+	c.mu.Unlock()
 	var fit Fit
 	if c.Fits != nil {
 		fit = c.Fits.Reported[name]

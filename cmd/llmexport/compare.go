@@ -95,7 +95,7 @@ type comparedTo struct {
 	Top1       *float64 `json:"same_top_token"`
 	// NotFinite counts positions whose logits contain a NaN or an infinity.
 	NotFinite int `json:"not_finite"`
-	// Front reports whether the package is the best at its size, see [better].
+	// Front reports whether the package is the best at its size, see [figure.Better].
 	Front bool `json:"front"`
 }
 
@@ -197,26 +197,13 @@ func newComparison(list []stage.Compared, o verify.Options) *comparison {
 		p := &r.Packages[i]
 		p.Front = p.KL != nil && !slices.ContainsFunc(list, func(q stage.Compared) bool {
 			kl, stderr := verify.Difference(&q.Evaluation.Int8.KL, &list[i].Evaluation.Int8.KL)
-			return q.Evaluation.NotFinite == 0 && better(q.Cost.Bytes, p.Bytes, kl, stderr)
+			return q.Evaluation.NotFinite == 0 && figure.Better(q.Cost.Bytes, p.Bytes, kl, stderr)
 		})
 	}
 	slices.SortStableFunc(r.Packages, func(a, b comparedTo) int {
 		return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
 	})
 	return r
-}
-
-// sameSize is the share of its bytes by which a package may be larger than one that counts as equally large, and sameKL the
-// number of standard errors within which two divergences count as equal.
-const sameSize, sameKL = 0.005, 2
-
-// better reports whether package a is a better choice than b: smaller and as close to the source, or closer and as small. The
-// divergences differ by kl, a minus b, with this standard error, position by position of the same text.
-func better(aBytes, bBytes int64, kl, stderr float64) bool {
-	closer, farther := kl < -sameKL*stderr, kl > sameKL*stderr
-	room := int64(sameSize * float64(bBytes))
-	smaller, larger := aBytes < bBytes-room, aBytes > bBytes+room
-	return !farther && !larger && (closer || smaller)
 }
 
 // packageNames returns the last path elements of the directories where these differ, and the whole paths otherwise.

@@ -32,27 +32,6 @@ func TestComparisonNotFinite(t *testing.T) {
 	}
 }
 
-func TestBetter(t *testing.T) {
-	for _, c := range []struct {
-		name       string
-		a, b       int64
-		kl, stderr float64
-		want       bool
-	}{
-		{"smaller and closer", 90, 100, -1, 0.1, true},
-		{"smaller and as close", 90, 100, 0.1, 0.1, true},
-		{"smaller and farther", 90, 100, 1, 0.1, false},
-		{"23 bytes larger and closer", 9_940_023, 9_940_000, -1, 0.1, true},
-		{"23 bytes smaller and as close", 9_940_000, 9_940_023, 0.1, 0.1, false},
-		{"larger and closer", 110, 100, -1, 0.1, false},
-		{"equal", 100, 100, 0, 0, false},
-	} {
-		if got := better(c.a, c.b, c.kl, c.stderr); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}
-
 func TestParsePoints(t *testing.T) {
 	for _, c := range []struct {
 		text string

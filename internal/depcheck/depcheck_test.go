@@ -54,6 +54,7 @@ var levels = []struct {
 	{3, []string{"pipeline", "pipeline/forward", "pipeline/lower", "pipeline/safetensors", "runtime"}},
 	{4, []string{"pipeline/reference", "verify/hftokenizers", "publish/place", "publish/figure"}},
 	{4, []string{"publish/about"}},
+	{4, []string{"publish/report"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench",

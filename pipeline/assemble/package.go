@@ -19,6 +19,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/report"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
@@ -53,7 +54,7 @@ type Package struct {
 // roles are those of the files of a package other than those of its parts.
 var roles = map[string]string{
 	LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer, ConfigFile: "config",
-	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe",
+	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe", about.PageName: "page", about.PictureName: "picture",
 }
 
 const recipeFile = "recipe.json"
@@ -86,18 +87,19 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 	if err := a.writeConfig(ctx); err != nil {
 		return nil, err
 	}
-	var checks, metrics []about.Measure
+	res := &verify.Result{}
 	if o != nil {
-		res, err := a.verify(ctx, *o)
-		if err != nil {
+		if res, err = a.verify(ctx, *o); err != nil {
 			return nil, err
 		}
-		checks, metrics = res.Measures()
 		a.m.Checks, a.m.Metrics = res.Checks, res.Metrics
 		a.m.Verified = len(res.Failed()) == 0
+		if o.Text != verify.BuiltIn && res.Divergence != nil {
+			res.Divergence.Passages = nil // of a text that may not be meant for publication
+		}
 	}
 	a.m.Conditions = conditions(a.Planned, a.run)
-	return a.m, a.finish(ctx, checks, metrics, slices.Concat(warnings, a.Warnings, a.Source.Facts.Warnings))
+	return a.m, a.finish(ctx, res, append(warnings, a.Warnings...))
 }
 
 // collect links the files of other entries into the directory, and writes the recipe.
@@ -318,33 +320,35 @@ func (a *Package) recall(o verify.Options) func(context.Context, func() verify.P
 }
 
 // finish writes report, card and manifest.
-func (a *Package) finish(ctx context.Context, checks, metrics []about.Measure, warnings []string) error {
-	card, err := source.ReadOptional(a.Source.Dir, about.CardName)
+func (a *Package) finish(ctx context.Context, res *verify.Result, warnings []string) error {
+	original, err := source.ReadOptional(a.Source.Dir, about.CardName)
 	if err != nil {
 		return err
 	}
-	for _, r := range probeMeasures(a.Calibration) {
-		if a.m.Metrics == nil {
-			a.m.Metrics = map[string]manifest.Metric{}
+	r := a.report(res)
+	r.Warnings = warnings
+	picture := report.Picture(r)
+	in := about.CardInput{Manifest: a.m, SourceCard: original, Report: r}
+	if picture != nil {
+		in.Picture = about.PictureName
+	}
+	card, notes, err := about.Card(in)
+	if err != nil {
+		return err
+	}
+	r.Notes = append(r.Notes, notes...)
+	data, err := r.PackageJSON()
+	if err != nil {
+		return err
+	}
+	page, err := report.Package(r)
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{about.CardName: card, about.ReportName: data, about.PageName: page, about.PictureName: picture} {
+		if data == nil {
+			continue
 		}
-		a.m.Metrics[r.Name] = manifest.Metric{Value: *r.Value}
-		metrics = append(metrics, r)
-	}
-	text, cardWarnings, err := about.Card(about.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
-	if err != nil {
-		return err
-	}
-	report := about.Report{
-		Name: a.m.Name, Hub: a.m.Source.Hub, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
-		Verified: a.m.Verified, Specs: about.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
-		DeviceBytes: a.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
-		Calibration: a.Calibration, Warnings: append(warnings, cardWarnings...),
-	}
-	b, err := report.PackageJSON()
-	if err != nil {
-		return err
-	}
-	for name, data := range map[string][]byte{about.CardName: text, about.ReportName: b} {
 		if err := os.WriteFile(filepath.Join(a.dir, name), data, 0o666); err != nil {
 			return err
 		}
@@ -352,12 +356,12 @@ func (a *Package) finish(ctx context.Context, checks, metrics []about.Measure, w
 	if err := a.list(ctx); err != nil {
 		return err
 	}
-	data, digest, err := a.m.Seal()
+	sealed, digest, err := a.m.Seal()
 	if err != nil {
 		return err
 	}
 	a.m.Digest = digest
-	return os.WriteFile(filepath.Join(a.dir, manifest.FileName), data, 0o666)
+	return os.WriteFile(filepath.Join(a.dir, manifest.FileName), sealed, 0o666)
 }
 
 // link makes a hard link where the file system can, else a copy.

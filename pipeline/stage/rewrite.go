@@ -50,7 +50,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	}
 	facts := &src.Facts
 	for _, w := range facts.Warnings {
-		log.Info().Msg("tokenizer: " + w)
+		log.Debug().Msg("tokenizer: " + w)
 	}
 	of := inputs{
 		r.Checkpoint.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, facts.ChatTemplate, facts.PackagedTemplate, w.Template.Simplify,
@@ -61,7 +61,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 			return "", err
 		}
 		for _, l := range losses {
-			log.Info().Msg("tokenizer: " + l)
+			log.Debug().Msg("tokenizer: " + l)
 		}
 		facts.Warnings = append(facts.Warnings, losses...)
 		b, err := json.Marshal(facts)

@@ -14,8 +14,13 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// CardName is the file name of a model card in a package and in a checkpoint.
-const CardName = "README.md"
+// CardName is the file name of a model card in a package and in a checkpoint, PageName that of the report in HTML, and
+// PictureName that of the picture on the card.
+const (
+	CardName    = "README.md"
+	PageName    = "report.html"
+	PictureName = "quality.svg"
+)
 
 // CardInput is the input of a model card.
 type CardInput struct {
@@ -23,17 +28,19 @@ type CardInput struct {
 	Manifest *manifest.Manifest
 	// SourceCard is the README.md of the checkpoint, nil if it has none.
 	SourceCard []byte
-	// Metrics are the rows of the table of measurements.
-	Metrics []Measure
+	// Report has sizes and measurements.
+	Report *Report
+	// Picture is the file name of a picture of the measurements in the package, empty if there is none.
+	Picture string
 }
 
 // Card returns the README.md of a package: the front matter of the source card with the fields that hubs need for a
-// quantized model, and a body that describes the package, its measurements and how to run it. The same input gives the
-// same bytes. Front matter that cannot be carried over is left out with a warning; it is not an error, because the user
-// cannot fix the source's card.
+// quantized model, and a body for those who consider a download: what it is, how good, how large, how to run it and how it was
+// made. Tables are folded away. The same input gives the same bytes. Front matter that cannot be carried over is left out with
+// a warning; it is not an error, because the user cannot fix the source's card.
 func Card(in CardInput) (card []byte, warnings []string, err error) {
-	if in.Manifest == nil {
-		return nil, nil, errors.New("internal error: a card without a manifest")
+	if in.Manifest == nil || in.Report == nil {
+		return nil, nil, errors.New("internal error: a card without a manifest or a report")
 	}
 	head, warnings := cardHead(in)
 	var b bytes.Buffer
@@ -88,94 +95,217 @@ func cardHead(in CardInput) (frontMatter, []string) {
 	return fm.set("library_name", "library_name: mnn\n"), warnings
 }
 
-// cardPrompts describes how the engine's tokens and prompts differ from the source's.
-func cardPrompts(b *bytes.Buffer, measures []Measure) {
-	title := "\n## Tokens and prompts\n\n"
-	for _, x := range measures {
-		if (x.Name == "tokenizer" || x.Name == "template") && x.Detail != "" {
-			fmt.Fprintf(b, "%s* %s: %s\n", title, prose(x.Name), prose(x.Detail))
-			title = ""
-		}
-	}
-}
-
 func cardBody(b *bytes.Buffer, in CardInput) error {
-	m := in.Manifest
+	m, r := in.Manifest, in.Report
 	fmt.Fprintf(b, "# %s\n\n", prose(m.Name))
 	if !m.Verified {
-		b.WriteString("> **NOT VERIFIED.** No check has shown that this package behaves like its source. Do not rely on it.\n\n")
+		fmt.Fprintf(b, "> **%s** Do not rely on it.\n\n", prose(r.Verdict()))
 	}
-	fmt.Fprintf(b, "%s as a package for the LLM engine of [MNN](https://github.com/alibaba/MNN), written by %s %s.\n\n",
-		sourceText(m.Source), prose(m.Tool.Name), prose(m.Tool.Version))
-	fmt.Fprintf(b, "Needs MNN %s or newer; an older engine may give wrong answers without an error.\n", prose(m.MinimumEngine))
-	if len(m.Target.Backends) > 0 {
-		fmt.Fprintf(b, "Made for engine %s on %s.\n", prose(m.Target.Engine), prose(strings.Join(m.Target.Backends, ", ")))
+	fmt.Fprintf(b, "%s, %s, for the LLM engine of [MNN](https://github.com/alibaba/MNN), "+
+		"which runs language models on phones and computers.\n\n",
+		sourceText(m.Source), storageText(r.Specs))
+	fmt.Fprintf(b, "- **Quality**: %s\n", prose(r.Quality()))
+	fmt.Fprintf(b, "- **Size**: %s\n", prose(r.Sizes()))
+	fmt.Fprintf(b, "- **Needs** MNN %s or newer; older engines may give wrong answers without an error.\n", prose(m.MinimumEngine))
+	if in.Picture != "" {
+		fmt.Fprintf(b, "\n![%s](%s)\n", prose("How close the package is to its source, and the bits of its weights"), in.Picture)
 	}
 
-	if len(in.Metrics) > 0 {
-		b.WriteString("\n## Measured\n\n")
-		row(b, "measure", "value", "standard error", "limit", "result")
-		row(b, "---", "---:", "---:", "---:", "---")
-		for _, x := range in.Metrics {
-			row(b, cell(x.Name), cell(x.valueText()), number(x.StdErr), cell(x.Limit), cell(string(x.Outcome)))
+	b.WriteString("\n## Run it\n\nDownload all files into one directory. There:\n\n")
+	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program\n"+
+		"llmexport chat .           # or that of llmexport, on a computer"))
+	cardThreads(b, m)
+	if len(m.Conditions) > 0 {
+		b.WriteString("\nKeep in mind:\n\n")
+		for _, c := range m.Conditions {
+			fmt.Fprintf(b, "- %s\n", prose(c))
 		}
 	}
-	cardPrompts(b, in.Metrics)
-	if specs := Specs(m.Tensors); len(specs) > 0 {
-		b.WriteString("\n## Weights\n\n")
-		row(b, "storage", "tensors", "bytes")
+
+	b.WriteString("\n## How it was made\n\n")
+	cardOrigin(b, in)
+	b.WriteString("\n## Details\n")
+	cardMeasures(b, r)
+	cardNotes(b, r)
+	cardStorage(b, m)
+	cardFiles(b, m)
+	return cardRecipe(b, m)
+}
+
+// storageText names the storage form of most weights.
+func storageText(specs []SpecSummary) string {
+	most, width := 0.0, 0
+	for _, s := range specs {
+		bits, ok := specBits(s.Spec)
+		if n := float64(s.Bytes) / float64(max(bits, 1)); ok && n > most {
+			most, width = n, bits
+		}
+	}
+	if width == 0 {
+		return "packaged"
+	}
+	return fmt.Sprintf("packaged with most weights in %d bits", width)
+}
+
+// cardOrigin says who made the package from what.
+func cardOrigin(b *bytes.Buffer, in CardInput) {
+	m, r := in.Manifest, in.Report
+	source := strings.Replace(sourceText(m.Source), "A local", "a local", 1)
+	fmt.Fprintf(b, "By %s %s from %s", prose(m.Tool.Name), prose(m.Tool.Version), source)
+	if method := recipeMethod(m.Recipe); method != "" {
+		fmt.Fprintf(b, " with the method %s", code(method))
+	}
+	if c := r.Calibration; c != nil {
+		fmt.Fprintf(b, ", on %d tokens of calibration text", c.Tokens)
+	}
+	fmt.Fprintf(b, ". %s", prose(r.Verdict()))
+	if d := r.Divergence; d != nil {
+		fmt.Fprintf(b, " Measured on %s: %d windows of %d tokens.", prose(d.Text), d.Windows, d.Window)
+	}
+	fmt.Fprintf(b, "\n\n[report.html](%s) has all measurements with figures. `llmexport verify DIR` checks every file against "+
+		"`manifest.json` and runs the model, and `llmexport reproduce DIR` makes the same bytes again from the source.\n", PageName)
+}
+
+// recipeMethod returns the method of quantization in a recipe, empty if it is not known.
+func recipeMethod(recipe json.RawMessage) string {
+	var r struct {
+		Quantize struct {
+			Method json.RawMessage `json:"method"`
+		} `json:"quantize"`
+	}
+	if json.Unmarshal(recipe, &r) != nil {
+		return ""
+	}
+	var names []string
+	if json.Unmarshal(r.Quantize.Method, &names) == nil {
+		return strings.Join(names, " + ")
+	}
+	var name string
+	if json.Unmarshal(r.Quantize.Method, &name) != nil {
+		return ""
+	}
+	return name
+}
+
+// folded writes a part of the card that readers unfold.
+func folded(b *bytes.Buffer, title string, write func()) {
+	fmt.Fprintf(b, "\n<details>\n<summary>%s</summary>\n\n", title)
+	write()
+	b.WriteString("\n</details>\n")
+}
+
+func cardMeasures(b *bytes.Buffer, r *Report) {
+	if len(r.Metrics)+len(r.Checks) == 0 {
+		return
+	}
+	folded(b, "Measurements and checks", func() {
+		row(b, "measurement", "value", "standard error")
+		row(b, "---", "---:", "---:")
+		for _, x := range r.Metrics {
+			row(b, cell(x.Meaning()), cell(x.Text()), x.ErrorText())
+		}
+		b.WriteByte('\n')
+		row(b, "check", "value", "limit", "result")
+		row(b, "---", "---:", "---:", "---")
+		for _, x := range r.Checks {
+			row(b, cell(x.Name), cell(x.Text()), cell(x.Limit), cell(string(x.Outcome)))
+		}
+	})
+}
+
+// cardNotes describes how the engine's tokens and prompts differ from the source's, and what else nobody can change.
+func cardNotes(b *bytes.Buffer, r *Report) {
+	var notes []string
+	for _, x := range r.Checks {
+		if (x.Name == "tokenizer" || x.Name == "template") && x.Detail != "" {
+			notes = append(notes, x.Name+": "+x.Detail)
+		}
+	}
+	notes = append(notes, r.Notes...)
+	if len(notes) == 0 {
+		return
+	}
+	folded(b, "Tokens and prompts in the engine", func() {
+		for _, n := range notes {
+			fmt.Fprintf(b, "- %s\n", prose(n))
+		}
+	})
+}
+
+func cardStorage(b *bytes.Buffer, m *manifest.Manifest) {
+	specs := Specs(m.Tensors)
+	if len(specs) == 0 {
+		return
+	}
+	folded(b, "Storage of weights", func() {
+		row(b, "form", "tensors", "bytes")
 		row(b, "---", "---:", "---:")
 		for _, s := range specs {
 			row(b, codeCell(s.Spec), strconv.Itoa(s.Tensors), strconv.FormatInt(s.Bytes, 10))
 		}
-	}
+	})
+}
 
-	b.WriteString("\n## Run\n\n")
-	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program, in this directory\nllmexport verify DIR       # compare "+
-		"every file with manifest.json and check the model"))
-	cardThreads(b, m)
+func cardFiles(b *bytes.Buffer, m *manifest.Manifest) {
+	folded(b, "Files", func() {
+		row(b, "file", "bytes", "SHA-256")
+		row(b, "---", "---:", "---")
+		for _, f := range m.Files {
+			if f.Name != CardName { // it cannot contain its own digest
+				row(b, codeCell(f.Name), strconv.FormatInt(f.Size, 10), code(f.SHA256))
+			}
+		}
+	})
+}
 
-	b.WriteString("\n## Files\n\n")
-	row(b, "file", "bytes", "SHA-256")
-	row(b, "---", "---:", "---")
-	for _, f := range m.Files {
-		if f.Name != CardName { // it cannot contain its own digest
-			row(b, codeCell(f.Name), strconv.FormatInt(f.Size, 10), code(f.SHA256))
-		}
+func cardRecipe(b *bytes.Buffer, m *manifest.Manifest) error {
+	if len(m.Recipe) == 0 {
+		return nil
 	}
-	if len(m.Recipe) > 0 {
-		var recipe bytes.Buffer
-		if err := json.Indent(&recipe, bytes.TrimSpace(m.Recipe), "", "  "); err != nil {
-			return fmt.Errorf("recipe: %w", err)
-		}
-		b.WriteString("\n## Recipe\n\n")
-		b.WriteString(fenced("json", recipe.String()))
+	var recipe bytes.Buffer
+	if err := json.Indent(&recipe, bytes.TrimSpace(m.Recipe), "", "  "); err != nil {
+		return fmt.Errorf("recipe: %w", err)
 	}
+	folded(b, "Recipe", func() { b.WriteString(fenced("json", recipe.String())) })
 	return nil
 }
 
+// cardThreads names the thread counts that are right on all CPUs, and folds those of each kind away.
 func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
+	var safe []int
+	unsafe := false
 	for i, t := range m.Threads {
 		if i == 0 {
-			b.WriteString("\nWith some thread counts the engine computes wrong results (`thread_num` in `config.json`):\n\n")
+			safe = slices.Clone(t.Safe)
 		}
-		fmt.Fprintf(b, "- CPUs that pack %d channels: ", t.Pack)
-		switch {
-		case len(t.Unsafe) == 0:
-			fmt.Fprintf(b, "safe with %s", counts(t.Safe))
-		case len(t.Safe) == 0:
-			fmt.Fprintf(b, "unsafe with %s", counts(t.Unsafe))
-		default:
-			fmt.Fprintf(b, "safe with %s, unsafe with %s", counts(t.Safe), counts(t.Unsafe))
-		}
-		b.WriteString(".\n")
+		safe = slices.DeleteFunc(safe, func(n int) bool { return !slices.Contains(t.Safe, n) })
+		unsafe = unsafe || len(t.Unsafe) > 0
 	}
-	for i, c := range m.Conditions {
-		if i == 0 {
-			b.WriteString("\nConditions:\n\n")
-		}
-		fmt.Fprintf(b, "- %s\n", prose(c))
+	if !unsafe {
+		return
 	}
+	if len(safe) > 0 {
+		fmt.Fprintf(b, "\n`thread_num` in `config.json` may be %s on every CPU. The engine computes wrong results with some other numbers.\n",
+			counts(safe))
+	} else {
+		b.WriteString("\nWith some numbers in `thread_num` of `config.json` the engine computes wrong results.\n")
+	}
+	folded(b, "Threads by CPU", func() {
+		row(b, "CPU", "right", "wrong")
+		row(b, "---", "---", "---")
+		for _, t := range m.Threads {
+			row(b, packs(t.Pack), counts(t.Safe), counts(t.Unsafe))
+		}
+	})
+}
+
+// packs names the CPUs that pack a number of channels.
+func packs(n int) string {
+	kinds := map[int]string{4: "ARM in float32", 8: "ARM in fp16, x86 with AVX2", 16: "x86 with AVX-512"}
+	if kind, ok := kinds[n]; ok {
+		return fmt.Sprintf("%s (%d channels)", kind, n)
+	}
+	return fmt.Sprintf("%d channels", n)
 }
 
 func sourceText(s manifest.Source) string {

@@ -82,7 +82,7 @@ func TestCard(t *testing.T) {
 		"unverified": func(in *CardInput) { in.Manifest.Verified = false },
 		"bare": func(in *CardInput) {
 			m := in.Manifest
-			in.SourceCard, in.Metrics = nil, nil
+			in.SourceCard, in.Report, in.Picture = nil, NewReport(m), ""
 			m.Source, m.Recipe, m.Tensors, m.Threads, m.Conditions, m.Target.Backends = manifest.Source{}, nil, nil, nil, nil, nil
 		},
 		"hostile": func(in *CardInput) {
@@ -90,12 +90,13 @@ func TestCard(t *testing.T) {
 			in.Manifest.Source.Repo = "x`y: [a](b) <img src=x>\n# title"
 			in.Manifest.Conditions = []string{"<b>bold</b> | [link](x)\nsecond line"}
 			in.Manifest.Tensors[0].Spec = "a|b"
-			in.Metrics[0].Name = "a|b\n<i>"
+			in.Report.Metrics[0].Name, in.Report.Notes = "a|b\n<i>", []string{"<b>\n# x"}
 		},
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			in := CardInput{Manifest: cardManifest(), SourceCard: []byte(sourceCard), Metrics: measures()}
+			r := report()
+			in := CardInput{Manifest: cardManifest(), SourceCard: []byte(sourceCard), Report: &r, Picture: PictureName}
 			change(&in)
 			card, warnings, err := Card(in)
 			if err != nil {
@@ -166,7 +167,7 @@ func TestFrontMatter(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			fm, warnings := cardHead(CardInput{Manifest: cardManifest(), SourceCard: []byte(tc.card)})
+			fm, warnings := cardHead(CardInput{Manifest: cardManifest(), SourceCard: []byte(tc.card), Report: &Report{}})
 			kept := fm.without("tags", "base_model", "base_model_relation", "library_name").String()
 			if diff := cmp.Diff(tc.kept, kept); diff != "" {
 				t.Errorf("kept (-want +got):\n%s", diff)
@@ -203,7 +204,7 @@ func FuzzCard(f *testing.F) {
 	f.Add([]byte(sourceCard))
 	f.Add([]byte("---\nscore: .nan\n---\n"))
 	f.Fuzz(func(t *testing.T, source []byte) {
-		card, _, err := Card(CardInput{Manifest: cardManifest(), SourceCard: source})
+		card, _, err := Card(CardInput{Manifest: cardManifest(), SourceCard: source, Report: &Report{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func FuzzCard(f *testing.F) {
 		if v["base_model"] != "someone/Qwen3-0.6B" || v["base_model_relation"] != "quantized" {
 			t.Fatalf("base model is %v, %v", v["base_model"], v["base_model_relation"])
 		}
-		again, warnings, err := Card(CardInput{Manifest: cardManifest(), SourceCard: card})
+		again, warnings, err := Card(CardInput{Manifest: cardManifest(), SourceCard: card, Report: &Report{}})
 		if err != nil || !cmp.Equal(v, readHead(t, again), cmpopts.EquateNaNs()) {
 			t.Fatalf("a card made from our own card has another head (%q, %v):\n%s", warnings, err, again)
 		}

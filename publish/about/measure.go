@@ -34,19 +34,12 @@ type Measure struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-func (m Measure) valueText() string {
-	if m.Value == nil {
-		return ""
-	}
-	return strings.TrimSpace(strconv.FormatFloat(*m.Value, 'g', 6, 64) + " " + m.Unit)
-}
-
-// number formats a measured number to six digits, and 0 as "".
+// number formats a measured number to three digits, and 0 as "".
 func number(v float64) string {
 	if v == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(v, 'g', 6, 64)
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 // SpecSummary counts the tensors stored in one format.

@@ -44,18 +44,33 @@ const Style = `
 
 // File returns an SVG document with title, style and background.
 func (f *Figure) File() []byte {
-	return []byte(f.open(fmt.Sprintf(` width="%d" height="%d"`, f.width, f.height)) +
+	return []byte(f.open(fmt.Sprintf(` width="%d" height="%d"`, f.width, f.height), 0) +
 		"<style>" + Style + "</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n" + f.body.String() + "</svg>\n")
 }
 
-// Inline returns an element for a page that includes [Style]. It is as wide as its container.
+// Inline returns an element for a page that includes [Style] and has the title as a heading. It is as wide as its container.
 func (f *Figure) Inline() template.HTML {
-	return template.HTML(f.open("") + f.body.String() + "</svg>\n") // every text in it is escaped
+	return template.HTML(f.open("", titleHeight) + f.body.String() + "</svg>\n") // every text in it is escaped
 }
 
-func (f *Figure) open(size string) string {
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="fig"%s viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n",
-		size, f.width, f.height, escape(f.Title+". "+f.Summary))
+// Join returns one drawing of several, from left to right.
+func Join(title string, list ...*Figure) *Figure {
+	all := &Figure{Title: title}
+	var summaries []string
+	for _, f := range list {
+		all.printf(`<svg x="%d" y="0" width="%d" height="%d" viewBox="0 0 %d %d">`+"\n%s</svg>\n",
+			all.width, f.width, f.height, f.width, f.height, f.body.String())
+		all.width, all.height = all.width+f.width, max(all.height, f.height)
+		summaries = append(summaries, f.Title+": "+f.Summary)
+	}
+	all.Summary = strings.Join(summaries, " ")
+	return all
+}
+
+// open returns the start of the element, without the first pixels from the top.
+func (f *Figure) open(size string, top int) string {
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="fig"%s viewBox="0 %d %d %d" role="img" aria-label="%s">`+"\n",
+		size, top, f.width, f.height-top, escape(f.Title+". "+f.Summary))
 }
 
 func (f *Figure) printf(format string, args ...any) { fmt.Fprintf(&f.body, format, args...) }
@@ -73,7 +88,7 @@ func (f *Figure) head(note string) {
 	}
 }
 
-const titleLeft = 12
+const titleLeft, titleHeight = 12, 27
 
 // frame is the area of a drawing inside its axes, in pixels.
 type frame struct{ left, top, right, bottom float64 }
@@ -112,7 +127,7 @@ func (a *axis) place(v float64) float64 {
 // linear sets about n marks at round values; unit divides the values that are printed.
 func (a *axis) linear(n, unit float64) {
 	step := tickStep((a.high - a.low) / n)
-	for k := math.Ceil(a.low / step); float64(k*step) <= a.high; k++ {
+	for k := math.Ceil(a.low/step) + 0; float64(k*step) <= a.high; k++ { // + 0 makes 0 of -0
 		a.ticks = append(a.ticks, tick{a.place(float64(k * step)), strconv.FormatFloat(float64(k*step)/unit, 'g', 6, 64)})
 	}
 }

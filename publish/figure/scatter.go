@@ -83,7 +83,7 @@ func Scatter(title string, points []Point, size Size) *Figure {
 	dots := make([]spot, len(points))
 	var line []string
 	for i, p := range points {
-		dots[i] = spot{x.place(float64(p.Bytes)), y.place(logKL(p.KL))}
+		dots[i] = spot{x.place(float64(p.Bytes)), y.place(max(logKL(p.KL), y.low))}
 		if p.Kind == Front {
 			line = append(line, px(dots[i].x)+" "+px(dots[i].y))
 		}
@@ -161,13 +161,19 @@ func axes(points []Point, r frame) (x, y axis) {
 	y = axis{math.Inf(1), math.Inf(-1), r.bottom, r.top, nil}
 	for _, p := range points {
 		x.low, x.high = min(x.low, float64(p.Bytes)), max(x.high, float64(p.Bytes))
+		if p.Kind == Source { // at the lower edge, as its divergence is 0
+			continue
+		}
 		y.low, y.high = min(y.low, logKL(p.KL)), max(y.high, logKL(p.KL+p.StdErr))
 		if low := p.KL - p.StdErr; low > 0 {
 			y.low = min(y.low, logKL(low))
 		}
 	}
 	if len(points) == 0 {
-		x.low, x.high, y.low, y.high = 0, 1e6, -3, 0
+		x.low, x.high = 0, 1e6
+	}
+	if y.low > y.high {
+		y.low, y.high = -3, 0
 	}
 	room := max(float64(0.08*(x.high-x.low)), float64(0.02*x.high), 1)
 	x.low, x.high = max(0, x.low-room), x.high+float64(2*room) // room for labels on the right
@@ -175,8 +181,11 @@ func axes(points []Point, r frame) (x, y axis) {
 	y.low, y.high = y.low-0.15, y.high+0.15
 	// Marks are at 1, 2 and 5 if there are few decades.
 	marks := []float64{1, 2, 5}
-	if y.high-y.low > 3 {
+	switch span := y.high - y.low; {
+	case span > 3:
 		marks = marks[:1]
+	case span < 0.7:
+		marks = []float64{1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9}
 	}
 	for decade := int(math.Floor(y.low)); decade <= int(math.Floor(y.high)); decade++ {
 		for _, m := range marks {
@@ -184,8 +193,8 @@ func axes(points []Point, r frame) (x, y axis) {
 			if v < y.low || v > y.high {
 				continue
 			}
-			text := decimal(int(m), decade)
-			if decade == leastExponent && m == 1 && slices.ContainsFunc(points, func(p Point) bool { return logKL(p.KL) <= leastExponent }) {
+			text := decimal(m, decade)
+			if decade == leastExponent && m == 1 && slices.ContainsFunc(points, Point.tiny) {
 				text = "≤ " + text
 			}
 			y.ticks = append(y.ticks, tick{y.place(v), text})
@@ -194,12 +203,15 @@ func axes(points []Point, r frame) (x, y axis) {
 	return x, y
 }
 
+// tiny reports whether the divergence of a package is drawn larger than it is.
+func (p Point) tiny() bool { return p.Kind != Source && logKL(p.KL) <= leastExponent }
+
 // decimal formats m*10^exponent.
-func decimal(m, exponent int) string {
+func decimal(m float64, exponent int) string {
 	if exponent < -4 || exponent > 3 {
-		return fmt.Sprintf("%de%d", m, exponent)
+		return fmt.Sprintf("%ge%d", m, exponent)
 	}
-	return strconv.FormatFloat(float64(m)*[]float64{1e-4, 1e-3, 1e-2, 1e-1, 1, 10, 100, 1000}[exponent+4], 'g', 3, 64)
+	return strconv.FormatFloat(m*[]float64{1e-4, 1e-3, 1e-2, 1e-1, 1, 10, 100, 1000}[exponent+4], 'g', 3, 64)
 }
 
 // logKL returns the decadic logarithm of a divergence, at least leastExponent.

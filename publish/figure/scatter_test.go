@@ -49,31 +49,44 @@ var plots = map[string][]Point{
 func TestScatter(t *testing.T) {
 	for name, points := range plots {
 		t.Run(name, func(t *testing.T) {
-			got := string(Scatter("Size & divergence", points, Wide).File())
-			for d := xml.NewDecoder(strings.NewReader(got)); ; {
-				if _, err := d.Token(); err == io.EOF {
-					break
-				} else if err != nil {
-					t.Fatal(err)
-				}
-			}
-			if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
-				t.Error("a coordinate is no number")
-			}
-			file := filepath.Join("testdata", name+".svg")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("go test -update rewrites it:\n%s", diff)
-			}
+			golden(t, name, Scatter("Size & divergence", points, Wide))
 		})
+	}
+	golden(t, "narrow", Scatter("Quality over size", []Point{
+		{Name: "int4", Bytes: 400e6, KL: 0.0389, StdErr: 0.002, Kind: Front}, {Name: "int8", Bytes: 700e6, KL: 0.001, StdErr: 0.002, Kind: Front},
+		{Name: "the source", Bytes: 1200e6, Kind: Source},
+	}, Narrow))
+}
+
+// golden compares the file of a figure with that in testdata, and requires that all of it is XML without NaN and infinity.
+func golden(t *testing.T, name string, f *Figure) {
+	t.Helper()
+	got := string(f.File())
+	for d := xml.NewDecoder(strings.NewReader(got)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
+		t.Errorf("%s: a coordinate is no number", name)
+	}
+	if inline := string(f.Inline()); strings.Contains(inline, "<style>") || !strings.Contains(inline, ` aria-label="`) {
+		t.Errorf("%s: inline: %.200s", name, inline)
+	}
+	file := filepath.Join("testdata", name+".svg")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s: go test -update rewrites it:\n%s", name, diff)
 	}
 }
 
