@@ -73,6 +73,9 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err
 	}
+	if err := spareChannels(ctx, places, p); err != nil {
+		return nil, err
+	}
 	staged := make([]place.Staged, len(places))
 	defer func() {
 		for _, s := range slices.Backward(staged) {
@@ -172,7 +175,20 @@ func collect(shown []*place.Receipt) []place.Receipt {
 func Ready(ctx context.Context, places []Place, could func(*manifest.Manifest) bool) error {
 	var errs []error
 	for _, p := range places {
-		errs = append(errs, place.ErrorAt(p, p.Ready(ctx, could)))
+		err := p.Ready(ctx, could)
+		if err == nil {
+			err = p.channelReady(ctx)
+		}
+		errs = append(errs, place.ErrorAt(p, err))
+	}
+	return errors.Join(errs...)
+}
+
+// ChannelsReady checks whether the channels of every place could move; see [place.Shelf].
+func ChannelsReady(ctx context.Context, places []Place) error {
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, place.ErrorAt(p, p.channelReady(ctx)))
 	}
 	return errors.Join(errs...)
 }
@@ -181,6 +197,8 @@ func Ready(ctx context.Context, places []Place, could func(*manifest.Manifest) b
 type PlaceDiff struct {
 	Place  string `json:"place"`
 	Public bool   `json:"public"`
+	// Channel would move to the package.
+	Channel string `json:"channel,omitempty"`
 	place.Diff
 }
 
@@ -189,13 +207,16 @@ func Changes(ctx context.Context, places []Place, p place.Package) ([]PlaceDiff,
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err
 	}
+	if err := spareChannels(ctx, places, p); err != nil {
+		return nil, err
+	}
 	var list []PlaceDiff
 	for _, at := range places {
 		d, err := at.Diff(ctx, p)
 		if err != nil {
 			return nil, place.ErrorAt(at, err)
 		}
-		list = append(list, PlaceDiff{at.String(), at.Public(), d})
+		list = append(list, PlaceDiff{at.String(), at.Public(), at.Target.Channel, d})
 	}
 	return list, nil
 }

@@ -153,7 +153,7 @@ func (r *faultRun) hub(filled bool) (faultPlace, error) {
 		},
 		func(ctx context.Context, patience transfer.Options) (place.Origin, error) {
 			o.Stall = patience.Stall
-			return hubs.OpenHuggingFaceAt(ctx, placetest.Repo, o, patience)
+			return hubs.OpenHuggingFaceAt(ctx, placetest.Repo, o, place.OpenOptions{Transfer: patience})
 		},
 	}, filled)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/publish/channel"
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/oci"
@@ -26,7 +27,9 @@ type kind struct {
 	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
 	// origin opens the package at rest, the reference without its scheme, and fixes its state.
 	origin func(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error)
-	keeps  bool // a commit cannot be undone
+	// shelf opens the shelf at rest; nil if the kind has no channels.
+	shelf func(rest string, o place.OpenOptions) (place.Shelf, error)
+	keeps bool // a commit cannot be undone
 }
 
 // common lists the options of all kinds.
@@ -36,7 +39,7 @@ var common = []string{"license_ack"}
 var kinds = []kind{
 	{
 		key:     "dir",
-		options: []string{"replace"},
+		options: []string{"replace", "channel"},
 		doc:     "a directory of this machine",
 		ref:     func(t Target) string { return t.Dir },
 		open: func(t Target, baseDir string) (place.Store, error) {
@@ -47,13 +50,14 @@ var kinds = []kind{
 			return dir.Place{Path: path, Replace: t.Replace}, nil
 		},
 		scheme: "dir",
-		form:   "a directory (PATH or dir:PATH)",
+		form:   "a directory (PATH or dir:PATH, PATH@CHANNEL)",
 		place:  placeDir,
 		origin: dir.Open,
+		shelf:  dir.OpenShelf,
 	},
 	{
 		key:     "hub",
-		options: []string{"private", "gated", "branch", "tag", "endpoint", "message"},
+		options: []string{"private", "gated", "branch", "tag", "endpoint", "message", "channel"},
 		doc:     "a repository of Hugging Face",
 		ref:     func(t Target) string { return t.Hub },
 		open: func(t Target, _ string) (place.Store, error) {
@@ -61,13 +65,14 @@ var kinds = []kind{
 			return h, h.Check()
 		},
 		scheme: "hf",
-		form:   "hf://ORG/NAME[@REVISION]",
+		form:   "hf://ORG/NAME[@REVISION or @CHANNEL]",
 		place: func(rest string, t *Target) error {
 			var err error
 			t.Hub, t.Branch, err = splitBranch(rest)
 			return err
 		},
 		origin: hubs.OpenHuggingFace,
+		shelf:  hubs.OpenShelf,
 		keeps:  true,
 	},
 	{
@@ -91,21 +96,25 @@ var kinds = []kind{
 	},
 	{
 		key:     "oci",
-		options: []string{"replace", "private"},
+		options: []string{"replace", "private", "channel"},
 		doc:     "a tag of an OCI registry",
 		ref:     func(t Target) string { return t.OCI },
 		open: func(t Target, _ string) (place.Store, error) {
 			o := oci.Place{Ref: t.OCI, Replace: t.Replace, Private: t.Private}
+			if t.Channel != "" && strings.HasSuffix(t.OCI, ":"+t.Channel) {
+				return o, fmt.Errorf("channel: the tag %s is the channel's own; the package needs another tag, such as {commit:8}", t.Channel)
+			}
 			return o, o.Check()
 		},
 		scheme: "oci",
-		form:   "oci://REGISTRY/REPOSITORY:TAG or @DIGEST",
+		form:   "oci://REGISTRY/REPOSITORY:TAG, @CHANNEL or @DIGEST",
 		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
 		origin: oci.Open,
+		shelf:  oci.OpenShelf,
 	},
 	{
 		key:     "s3",
-		options: []string{"replace", "private", "endpoint", "region"},
+		options: []string{"replace", "private", "endpoint", "region", "channel"},
 		doc:     "a prefix of a bucket in an S3-compatible store",
 		ref:     func(t Target) string { return t.S3 },
 		open: func(t Target, _ string) (place.Store, error) {
@@ -113,9 +122,10 @@ var kinds = []kind{
 			return s, s.Check()
 		},
 		scheme: "s3",
-		form:   "s3://BUCKET/PREFIX",
+		form:   "s3://BUCKET/PREFIX[@CHANNEL]",
 		place:  placeS3,
 		origin: s3.Open,
+		shelf:  s3.OpenShelf,
 	},
 }
 
@@ -139,6 +149,11 @@ func New(t Target, baseDir string) (place.Store, error) {
 	for key := range set {
 		if key != named[0].key && !slices.Contains(named[0].options, key) && !slices.Contains(common, key) {
 			return nil, fmt.Errorf("%s: not an option of %s", key, named[0].key)
+		}
+	}
+	if t.Channel != "" {
+		if err := channel.CheckName(t.Channel); err != nil {
+			return nil, fmt.Errorf("channel: %w", err)
 		}
 	}
 	return named[0].open(t, baseDir)

@@ -17,13 +17,15 @@ type PullOptions struct {
 	HTTP *http.Client
 	// UserAgent identifies the program to servers.
 	UserAgent string
+	// Choose chooses a package where ref names a release of several.
+	Choose place.Chooser
 }
 
 // Pull pulls the package that ref names to the directory to, see [dir.Pull]; if to is empty, the directory is named
 // after the package, in the working directory.
 func Pull(ctx context.Context, ref, to string, o PullOptions) (p place.Package, done dir.Pulled, err error) {
 	at, _, _ := strings.Cut(ref, "?") // the query may contain secrets
-	from, err := OpenOrigin(ctx, ref, place.OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer})
+	from, err := OpenOrigin(ctx, ref, place.OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer, Choose: o.Choose})
 	if err == nil {
 		at = from.String()
 		p, done, err = dir.Pull(ctx, from, to, o.PullOptions)

@@ -84,6 +84,19 @@ func OpenOrigin(ctx context.Context, ref string, o place.OpenOptions) (place.Ori
 	return k.origin(ctx, rest, o)
 }
 
+// OpenShelf opens the place that a reference names, whose channels are wanted: a directory of packages, hf://org/name,
+// oci://host/name or s3://bucket/path. An invalid reference is a [place.RefError].
+func OpenShelf(ref string, o place.OpenOptions) (place.Shelf, error) {
+	k, rest, err := kindOf(ref, "pulled from", Origins)
+	if err != nil {
+		return nil, err
+	}
+	if k.shelf == nil {
+		return nil, &place.RefError{Err: fmt.Errorf("%s has no channels: %w", k.doc, tensor.ErrUnsupported)}
+	}
+	return k.shelf(rest, o)
+}
+
 // registryLike matches the start of image references: a host with a port or a domain.
 var registryLike = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}|[A-Za-z0-9.-]+:[0-9]+)(:[0-9]+)?/[^/]`)
 

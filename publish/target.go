@@ -31,6 +31,8 @@ type Target struct {
 	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
 	// Message is the title of the commit.
 	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
+	// Channel is a name that moves to the package once all places have it.
+	Channel string `json:"channel,omitempty" jsonschema_description:"Name such as stable that moves to the package once all places have it."`
 	// Replace allows replacing another package of llmexport in the same place.
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
 	// LicenseAck is the id of a restrictive licence, which must be acknowledged to publish the package in a public

@@ -51,7 +51,8 @@ func (t *tool) app() *cli.App {
 		Commands: []*cli.Command{
 			t.runCommand(), t.watchCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
 			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
-			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.generateCommand(), t.benchCommand(),
+			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.channelsCommand(), t.rollbackCommand(),
+			t.generateCommand(), t.benchCommand(),
 			t.cacheCommand(), t.doctorCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
 		},
 	}

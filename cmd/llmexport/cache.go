@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -33,6 +34,10 @@ func cacheDir(c *cli.Context, x *stage.Run) string {
 		return cmp.Or(d, cacheName)
 	}
 	first := cmp.Or(x.Publish.Targets(x)[0].Dir, filepath.Join("dist", x.Recipe.Name))
+	// What depends on the package or its source is below the directory that is meant.
+	for above := filepath.Dir(first); strings.Contains(above, "{"); above = filepath.Dir(above) {
+		first = above
+	}
 	parent := filepath.Dir(x.Recipe.Resolve(first))
 	if own := filepath.Clean(x.Recipe.Dir); parent == own || filepath.Dir(parent) == parent {
 		return filepath.Join(parent, cacheName)

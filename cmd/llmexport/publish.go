@@ -14,6 +14,7 @@ import (
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/channel"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
@@ -30,12 +31,14 @@ func (t *tool) publishCommand() *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "show what would change, and change nothing"},
 			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in these places"},
 			&cli.BoolFlag{Name: "private", Usage: "make new repositories private"},
+			&cli.StringFlag{Name: "channel", Usage: "`NAME`, such as stable, that moves to the package once all places have it"},
 			&cli.StringFlag{Name: "license-ack", Usage: "`ID` of a licence that permits you to publish the package publicly"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
 			"llmexport publish dist/qwen3-0.6b-int4 hf://someone/qwen3-0.6b-int4 --dry-run",
 			"llmexport publish dist/qwen3-0.6b-int4 hf://someone/{name} /mnt/releases/{name} --replace",
+			"llmexport publish dist/qwen3-0.6b-int4 oci://ghcr.io/someone/qwen3:{name}-{commit:8} --channel stable",
 		),
 		Action: t.publish,
 	}
@@ -61,7 +64,7 @@ func (t *tool) publish(c *cli.Context) error {
 		if err != nil {
 			return meantHint(usagef("%v", err), ref)
 		}
-		target.LicenseAck = c.String("license-ack")
+		target.LicenseAck, target.Channel = c.String("license-ack"), c.String("channel")
 		targets = append(targets, target)
 	}
 	p, err := place.OpenVerified(c.Context, dir)
@@ -86,18 +89,45 @@ func (t *tool) publish(c *cli.Context) error {
 		}
 		return t.printChanges(c.Bool("json"), []preview{{Name: p.Manifest.Name, Digest: p.Manifest.Digest, Places: list}})
 	}
+	if err := publish.ChannelsReady(c.Context, places); err != nil {
+		return err
+	}
 	receipts, err := publish.All(c.Context, places, p)
 	if receipts == nil {
 		receipts = []place.Receipt{}
 	}
+	var moves []publish.Move
+	if err == nil {
+		var shown []publish.Shown
+		if shown, err = publish.ShownAt(places, p, receipts); err == nil {
+			moves, err = publish.MoveChannels(c.Context, shown)
+		}
+	}
 	if c.Bool("json") {
-		o := outcome{Name: p.Manifest.Name, Published: receipts}
+		o := struct {
+			outcome
+			Channels []publish.Move `json:"channels,omitempty"`
+		}{outcome{Name: p.Manifest.Name, Published: receipts}, moves}
 		if err != nil {
 			o.Error = err.Error()
 		}
 		return errors.Join(ackHint(err), t.printJSON(o))
 	}
-	return errors.Join(ackHint(err), printReceipts(t.stdout, receipts))
+	return errors.Join(ackHint(err), printReceipts(t.stdout, receipts), printMoves(t.stdout, moves))
+}
+
+// moveWords describe the effect on a channel.
+var moveWords = map[channel.Status]string{channel.Moved: "moved to", channel.Unchanged: "already names",
+	channel.Withdrawn: "stays, because a rollback withdrew this release; it names"}
+
+// printMoves prints a line for each channel.
+func printMoves(w io.Writer, moves []publish.Move) error {
+	var b strings.Builder
+	for _, m := range moves {
+		fmt.Fprintf(&b, "channel %s of %s %s %s\n", m.Channel, sheet.Plain(m.Place), moveWords[m.Status], sheet.Plain(strings.Join(m.Packages, ", ")))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // valuesOf returns what a package tells of itself and its source.
@@ -157,6 +187,9 @@ func writeDiff(b *strings.Builder, name string, d publish.PlaceDiff) {
 		public = " (public)"
 	}
 	fmt.Fprintf(b, "%s: %s %s, %d bytes to upload\n", sheet.Plain(d.Place+public), sheet.Plain(name), dryWords[d.Status], d.Upload)
+	if d.Channel != "" {
+		fmt.Fprintf(b, "  moves channel %s\n", d.Channel)
+	}
 	if d.Creates != "" {
 		fmt.Fprintf(b, "  creates %s\n", sheet.Plain(d.Creates))
 	}

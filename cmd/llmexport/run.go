@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
@@ -74,24 +75,26 @@ func (t *tool) run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	results, err := t.makeAll(c, tasks)
+	results, moves, err := t.makeAll(c, tasks)
 	if c.Bool("dry-run") && results != nil {
 		return errors.Join(err, t.printPreviews(c.Bool("json"), results))
 	}
 	if c.Bool("json") && results != nil {
 		werr := t.printJSON(struct {
-			Packages []outcome `json:"packages"`
-		}{results})
-		err = errors.Join(err, werr)
+			Packages []outcome      `json:"packages"`
+			Channels []publish.Move `json:"channels,omitempty"`
+		}{results, moves})
+		return errors.Join(err, werr)
 	}
-	return err
+	return errors.Join(err, printMoves(t.stdout, moves))
 }
 
-// makeAll makes the packages of a recipe one after the other, and prints their results unless JSON is wanted.
-func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
+// makeAll makes the packages of a recipe one after the other, and prints their results unless JSON is wanted. Channels move
+// once all packages are published.
+func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, []publish.Move, error) {
 	st, err := openStore(c, tasks[0])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer st.Close()
 	results := make([]outcome, 0, len(tasks))
@@ -100,7 +103,7 @@ func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
 		x.Store, x.DryRun = st, c.Bool("dry-run")
 		if c.Bool("replace") {
 			if err := allowReplace(x); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		holdMemory(x.Limits.Memory)
@@ -115,7 +118,7 @@ func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
 		results = append(results, o)
 		if !c.Bool("json") {
 			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
-				return results, errors.Join(append(errs, werr)...)
+				return results, nil, errors.Join(append(errs, werr)...)
 			}
 		}
 		// The other packages do not depend on one that failed verification.
@@ -124,7 +127,18 @@ func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
 			break
 		}
 	}
-	return results, errors.Join(errs...)
+	var shown []publish.Shown
+	for _, x := range tasks {
+		shown = append(shown, x.Shown...)
+	}
+	if len(errs) > 0 {
+		if len(shown) > 0 {
+			zerolog.Ctx(c.Context).Warn().Msg("channels stay where they are, because not every package was published")
+		}
+		return results, nil, errors.Join(errs...)
+	}
+	moves, err := publish.MoveChannels(c.Context, shown)
+	return results, moves, err
 }
 
 // allowReplace allows packages of ours to be replaced wherever a run publishes.

@@ -151,7 +151,7 @@ func (t *tool) runEntry(c *cli.Context, e watch.Entry, commit string) watch.Resu
 	if err != nil {
 		return watch.Result{Err: err, ExitCode: exitCode(err)}
 	}
-	results, err := t.makeAll(c, tasks)
+	results, _, err := t.makeAll(c, tasks)
 	if err != nil {
 		return watch.Result{Packages: results, Err: err, ExitCode: exitCode(err)}
 	}

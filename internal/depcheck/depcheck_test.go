@@ -42,7 +42,7 @@ var levels = []struct {
 	{1, []string{"internal/transfer"}},
 	{1, []string{"internal/hub"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
-	{1, []string{"publish/provenance", "quant/quanttest"}},
+	{1, []string{"publish/provenance", "publish/channel", "quant/quanttest"}},
 	{2, []string{"runtime/backend"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/generic"}},

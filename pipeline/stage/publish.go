@@ -158,6 +158,9 @@ func (p *Publish) Run(ctx context.Context, r *Run) error {
 	if rerr := recordReceipts(ctx, r.Store, r.Recipe.Name, r.Published); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("receipts: %w", rerr))
 	}
+	if err == nil {
+		r.Shown, err = publish.ShownAt(places, pkg, r.Published)
+	}
 	// Publishing compares every byte; a difference may be damage in our cache.
 	if errors.Is(err, tensor.ErrCorrupt) && pkg.Manifest.VerifyFiles(ctx, pkg.Dir) != nil && ctx.Err() == nil {
 		err = errors.Join(err, os.RemoveAll(r.Verdict.Path))

@@ -67,6 +67,8 @@ type Made struct {
 	// Published has a receipt for every place that has the package; after a dry run, Changes has the difference to every place.
 	Published []place.Receipt
 	Changes   []publish.PlaceDiff
+	// Shown is the package in the places whose channels are to move, see [publish.MoveChannels].
+	Shown []publish.Shown
 
 	origin source.Origin
 	here   *hub.Snapshot // the files of the checkpoint that are in its directory

@@ -17,9 +17,17 @@ import (
 // origin is a package in a directory of this machine. Changes while it is read are detected by digests.
 type origin string
 
-// Open opens the package in a directory.
-func Open(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, error) {
+// Open opens the package in a directory, or the one that a channel names, DIR@CHANNEL, unless there is a directory of that
+// name.
+func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
 	info, err := os.Stat(rest)
+	if dir, name := place.SplitChannel(rest); errors.Is(err, fs.ErrNotExist) && name != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		return place.OpenChannel(ctx, shelf{abs}, name, o)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)
 	}

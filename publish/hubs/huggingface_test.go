@@ -353,7 +353,7 @@ func TestHubOrigin(t *testing.T) {
 	o := hub.Options{Endpoint: h.URL, Token: fakehub.Token}
 	patient := transfer.Options{Pause: time.Millisecond}
 	for ref, want := range map[string]place.Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
-		origin, err := OpenHuggingFaceAt(h.Ctx, ref, o, patient)
+		origin, err := OpenHuggingFaceAt(h.Ctx, ref, o, place.OpenOptions{Transfer: patient})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,12 +368,12 @@ func TestHubOrigin(t *testing.T) {
 		"gated":       {"tester/tiny", "hf_stranger", "accept its terms"},
 		"no revision": {"tester/tiny@v9", fakehub.Token, "no such branch, tag or commit"},
 		"absent":      {"tester/other", fakehub.Token, "no such repository"},
-		"no name":     {"../x", fakehub.Token, "not of the form"},
+		"no name":     {"../x", fakehub.Token, "a repository is ORG/NAME"},
 		"hostile":     {"tester/tiny@../x", fakehub.Token, "not a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Token = tc.token
-			origin, err := OpenHuggingFaceAt(h.Ctx, tc.ref, o, patient)
+			origin, err := OpenHuggingFaceAt(h.Ctx, tc.ref, o, place.OpenOptions{Transfer: patient})
 			if err == nil {
 				_, err = origin.Read(h.Ctx, manifest.FileName, manifest.MaxSize)
 			}

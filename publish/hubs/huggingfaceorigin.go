@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/channel"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
@@ -17,27 +18,37 @@ type huggingFaceOrigin struct {
 	commit string
 }
 
-// OpenHuggingFace opens the package of a repository of Hugging Face, "org/name" or "org/name@revision".
+// OpenHuggingFace opens the package of a repository of Hugging Face, "org/name" or "org/name@revision". A revision that is
+// neither branch, tag nor commit may be a channel.
 func OpenHuggingFace(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.OptionsFromEnv()
 	if err != nil {
 		return nil, err
 	}
 	o.Client, o.UserAgent = po.HTTP, po.UserAgent
-	return OpenHuggingFaceAt(ctx, rest, o, po.Transfer)
+	return OpenHuggingFaceAt(ctx, rest, o, po)
 }
 
 // OpenHuggingFaceAt is [OpenHuggingFace] with explicit options in place of those of the environment.
-func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
+func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, po place.OpenOptions) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, mainBranch)
 	if err != nil {
 		return nil, err
 	}
-	api, err := newHuggingFaceAPI(o, repo, t)
+	api, err := newHuggingFaceAPI(o, repo, po.Transfer)
 	if err != nil {
 		return nil, err
 	}
 	info, err := api.info(ctx, revision)
+	if noRevision(err) && channel.CheckName(revision) == nil {
+		h, herr := shelf{api}.History(ctx, revision)
+		if herr != nil {
+			return nil, fmt.Errorf("channels of %s: %w", repo, herr)
+		}
+		if h != nil {
+			return place.OpenChannel(ctx, shelf{api}, revision, po)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s@%s: %w", repo, revision, err)
 	}

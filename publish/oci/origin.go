@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
-	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -32,17 +32,21 @@ type origin struct {
 	http   *transfer.Client
 }
 
-// Open opens the artifact that registry/repository[:tag|@digest] names; the default tag is latest.
+// Open opens the artifact that registry/repository[:tag|@digest] names; the default tag is latest. A tag or @channel may
+// name a channel, whose packages are chosen from as the options say.
 func Open(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
-	origin, err := newOrigin(ctx, ref, o.Transfer)
+	if rest, name := place.SplitChannel(ref); name != "" {
+		ref = rest + ":" + name
+	}
+	origin, err := newOrigin(ctx, ref, o)
 	if err != nil {
 		return nil, err // the interface could contain a nil pointer
 	}
 	return origin, nil
 }
 
-func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*origin, error) {
-	repo, err := openRepo(ref, patience)
+func newOrigin(ctx context.Context, ref string, options place.OpenOptions) (*origin, error) {
+	repo, err := openRepo(ref, options.Transfer)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +58,7 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 		return nil, fmt.Errorf("the registry has no %q there, or does not grant access to it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
 	}
 	if desc.MediaType == ocispec.MediaTypeImageIndex {
-		if desc, err = repo.only(ctx, *desc); err != nil {
+		if desc, err = repo.choose(ctx, *desc, options.Choose); err != nil {
 			return nil, err
 		}
 	}
@@ -123,26 +127,31 @@ func (r *repository) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b
 	return b, err
 }
 
-// only returns the only model of an index.
-func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
+// choose returns the chosen package of the release in an index, or the only model of an index of another program.
+func (r *repository) choose(ctx context.Context, d ocispec.Descriptor, chooser place.Chooser) (*ocispec.Descriptor, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	var index ocispec.Index
-	if err := jsondoc.Decode(b, &index); err != nil {
-		return nil, fmt.Errorf("the index: %w: %w", err, tensor.ErrCorrupt)
+	h, models, err := parseIndex(b)
+	if err != nil {
+		return nil, err
 	}
-	var found []ocispec.Descriptor
-	for _, m := range index.Manifests {
-		if m.ArtifactType == artifactType && m.Size >= 0 && m.Digest.Validate() == nil {
-			found = append(found, m)
+	if h == nil {
+		if len(models) != 1 {
+			return nil, fmt.Errorf("the index has %d models; name one by its digest: %w", len(models), tensor.ErrUnsupported)
 		}
+		return &models[0], nil
 	}
-	if len(found) != 1 {
-		return nil, fmt.Errorf("the index has %d models; name one by its digest: %w", len(found), tensor.ErrUnsupported)
+	p, err := place.ChooseFrom(h, chooser)
+	if err != nil {
+		return nil, err
 	}
-	return &found[0], nil
+	i := slices.IndexFunc(models, func(m ocispec.Descriptor) bool { return string(m.Digest) == p.At })
+	if i < 0 {
+		return nil, fmt.Errorf("the index has no entry for %.100s: %w", p.Name, tensor.ErrCorrupt)
+	}
+	return &models[i], nil
 }
 
 func (o *origin) String() string { return "oci://" + o.repo.at(o.desc) }

@@ -96,6 +96,13 @@ func TestRealRegistry(t *testing.T) {
 			t.Error("still there")
 		}
 	})
+	t.Run("channels", func(t *testing.T) {
+		ref := func(tag string) string { return addr + "/org/channels" + tag }
+		story := shelfAt(t.Context(), ref)
+		story.Run(t)
+		t.Run("collision", story.Collision)
+		t.Run("annotations", func(t *testing.T) { testAnnotations(t, ref) })
+	})
 	t.Run("killed", func(t *testing.T) {
 		placetest.Kill(t, placetest.Killable{
 			Open: openRef,

@@ -65,6 +65,8 @@ type OpenOptions struct {
 	UserAgent string
 	// Transfer sets retries and timeouts of requests.
 	Transfer transfer.Options
+	// Choose chooses a package where the reference names a release of several.
+	Choose Chooser
 }
 
 // RefError is the error for a reference in the syntax of no kind of place.

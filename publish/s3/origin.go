@@ -44,13 +44,29 @@ func Parse(rest string) (Place, error) {
 	return s, nil
 }
 
-// Open opens the package in bucket/prefix[?endpoint=URL&region=NAME].
+// Open opens the package in bucket/prefix[?endpoint=URL&region=NAME], or the one that a channel names,
+// bucket/prefix@channel, unless there is a package at a prefix of that name.
 func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
 	s, err := Parse(rest)
 	if err != nil {
 		return nil, err
 	}
 	s.Transfer = o.Transfer
+	from, err := openOrigin(ctx, s)
+	above, name := place.SplitChannel(s.Ref)
+	if name == "" || !errors.Is(err, fs.ErrNotExist) {
+		return from, err
+	}
+	s.Ref = above
+	on, err := openShelf(s)
+	if err != nil {
+		return nil, err
+	}
+	return place.OpenChannel(ctx, on, name, o)
+}
+
+// openOrigin opens the package at a prefix.
+func openOrigin(ctx context.Context, s Place) (place.Origin, error) {
 	b, err := openBucket(s)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ func TestRealS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	testS3(t, store)
+	t.Run("channels", func(t *testing.T) { testShelf(t, store) })
 	t.Run("killed", func(t *testing.T) {
 		s := store("killed")
 		placetest.Kill(t, placetest.Killable{
