@@ -6,8 +6,10 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -34,12 +36,40 @@ func (b *Budget) validate(sec recipes.Section) error {
 	switch {
 	case set != 1:
 		return sec.Errorf("budget", "must name one of bytes, bpw, device_ram and kl")
+	case b.Bytes != nil && *b.Bytes < leastBudget:
+		return tooFew(sec, "budget.bytes", *b.Bytes)
+	case b.DeviceRAM != nil && *b.DeviceRAM < leastBudget:
+		return tooFew(sec, "budget.device_ram", *b.DeviceRAM)
 	case b.BPW != 0 && !(b.BPW > 0 && b.BPW <= 16):
 		return sec.Errorf("budget.bpw", "must be from 0 to 16, not %g", b.BPW)
 	case b.KL != 0 && !(b.KL > 0 && b.KL < 100):
 		return sec.Errorf("budget.kl", "must be more than 0 and less than 100 nats, not %g", b.KL)
 	}
 	return nil
+}
+
+// leastBudget is a number of bytes below which no package of a language model is.
+const leastBudget = 50_000
+
+// tooFew is the error for a size without its unit.
+func tooFew(sec recipes.Section, key string, n recipes.Size) error {
+	meant := ""
+	if n > 0 {
+		meant = fmt.Sprintf("; did you mean %dMB?", n)
+	}
+	return sec.Errorf(key, "%d bytes hold no model%s", int64(n), meant)
+}
+
+func (b *Budget) String() string {
+	switch {
+	case b.Bytes != nil:
+		return fmt.Sprintf("at most %s for all files that the engine opens", sheet.Size(int64(*b.Bytes)))
+	case b.BPW > 0:
+		return fmt.Sprintf("at most %g bits per weight", b.BPW)
+	case b.DeviceRAM != nil:
+		return fmt.Sprintf("at most %s of device memory", sheet.Size(int64(*b.DeviceRAM)))
+	}
+	return fmt.Sprintf("the smallest package with a predicted KL of at most %g nats", b.KL)
 }
 
 // remainder is the part of a package that is not allocated.
@@ -49,7 +79,13 @@ type remainder struct {
 	allocated, ram, matrices, weights int64
 }
 
-// unfixed returns the measured matrices that no override fixes: matrices of the text model. Fine ones keep their 16 bits.
+// Budgeted reports whether a budget chooses how an item of a part is stored: a matrix of the text model that no override fixes.
+// Fine ones keep their 16 bits.
+func Budgeted(p *assemble.Planned, part *plan.Part, it *plan.Item) bool {
+	return it.Matrix() && it.Choice.Override < 0 && part == p.Plan.Text() && !it.Slot.Fine
+}
+
+// unfixed returns the measured matrices that are [Budgeted].
 func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainder, error) {
 	var list []quant.Item
 	var r remainder
@@ -64,7 +100,7 @@ func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainde
 				continue
 			}
 			r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
-			if it.Choice.Override >= 0 || part != p.Plan.Text() || it.Slot.Fine {
+			if !Budgeted(p, part, it) {
 				r.matrices += it.Size() - it.Bias
 				continue
 			}
@@ -120,7 +156,7 @@ func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int
 	case "budget.bpw":
 		return sec.Errorf(x.key, "cannot be met: the smallest possible is %.3f", math.Ceil(8000*float64(least)/float64(weights))/1000)
 	}
-	return sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", least)
+	return sec.Errorf(x.key, "cannot be met: the smallest possible is %s", sheet.Size(least))
 }
 
 // share allocates the budget of a run to the matrices of a plan. sum bounds the sum of their divergences if the budget is a limit
@@ -172,7 +208,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float6
 		case !files || over <= 0:
 			return a, chosen.KL, nil
 		case smallest:
-			return nil, 0, sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", a.Bytes)
+			return nil, 0, sec.Errorf(x.key, "cannot be met: the smallest possible is %s", sheet.Size(a.Bytes))
 		}
 		x.budget.Bytes = max(x.budget.Bytes-over, 1)
 	}

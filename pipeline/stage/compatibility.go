@@ -2,10 +2,12 @@ package stage
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
 )
 
 // checkDir rejects options that cannot work with the checkpoint of an origin. If the checkpoint cannot be opened, the stage
@@ -18,7 +20,13 @@ func (q *Quantize) checkDir(ctx context.Context, r *Run, o source.Origin) error 
 	if err != nil {
 		return nil
 	}
-	return q.check(r, src)
+	if err := q.check(r, src); err != nil || q.Budget == nil {
+		return err
+	}
+	if _, err = r.plan(src); errors.As(err, new(*recipes.Error)) {
+		return err
+	}
+	return nil // the stage that plans reports it
 }
 
 // check rejects options that cannot work with a checkpoint, at their place in the recipe.

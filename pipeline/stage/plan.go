@@ -69,7 +69,7 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 	}
 	// Until a budget is allocated, storage forms are provisional.
 	if r.Quantize.Budget != nil && a == nil {
-		return pl, nil
+		return pl, r.checkBudget(pl)
 	}
 	f := pl.Features()
 	return pl, assemble.CheckBackends(r.profiles, &f, r.target.Minimum)
