@@ -2,8 +2,8 @@ package main
 
 import "runtime/debug"
 
-// saveMemory makes the garbage collector run twice as often, for commands that keep most of what they allocate.
-func saveMemory() { debug.SetGCPercent(50) }
+// saveMemory makes the garbage collector run three times as often, for commands that keep most of what they allocate.
+func saveMemory() { debug.SetGCPercent(33) }
 
 // programBytes is the memory of the process outside its heap: code, stacks and the reserve of the collector.
 const programBytes = 40 << 20

@@ -26,22 +26,23 @@ import (
 func (t *tool) planCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "plan",
-		Usage:     "show the layout and size of the package",
+		Usage:     "show the size, time and memory of a package before it is made",
 		ArgsUsage: planArgs,
 		Description: "No weights are read. Of a repository that is not in the Hugging Face cache, only small files and the headers of\n" +
-			"its shards are fetched; if planning needs the weights, the error tells the size of the download. A checkpoint\n" +
-			"directory, or a repository hf://ORG/NAME[@REVISION], is planned with default options. For a recipe with\n" +
-			"quantize.budget, the model is measured first, which takes minutes; the cache keeps the result for run and for other\n" +
-			"budgets. The time of a run is estimated from its operations and the speed of this machine, which is measured for half\n" +
-			"a second if it matters; what the cache has is left out.",
+			"its shards are downloaded. A checkpoint directory, or a repository hf://ORG/NAME[@REVISION], is planned with default\n" +
+			"options. Time, memory and disk are those of run on this machine, without what the cache already has; its speed is\n" +
+			"measured for half a second if that matters. With quantize.budget, run measures the model and then chooses how each\n" +
+			"matrix is stored; --measure does so now, and the cache keeps the result for run and for other budgets.",
 		Flags: append(recipeFlags(), cacheFlag(),
+			&cli.BoolFlag{Name: "tensors", Usage: "list every tensor with its offset and size"},
+			&cli.BoolFlag{Name: "measure", Usage: "measure the model for quantize.budget, which takes minutes or hours"},
 			&cli.BoolFlag{Name: "download", Usage: "download the weights of a repository that are not in the cache"},
 			jsonFlag()),
 		BashComplete: completeRecipes,
 		CustomHelpTemplate: help(
 			"llmexport plan qwen3.yaml",
 			"llmexport plan hf://Qwen/Qwen3-0.6B",
-			"llmexport plan ./Qwen3-0.6B --set quantize.bits=3 --set target.engine='\"3.5\"'",
+			"llmexport plan ./Qwen3-0.6B --set quantize.bits=3 --tensors",
 		),
 		Action: t.plan,
 	}
@@ -58,10 +59,15 @@ type planned struct {
 	GraphBytes    int64           `json:"graph_bytes"`
 	Specs         []plannedSpec   `json:"specs"`
 	// BitsPerWeight counts codes, scales and headers of matrices.
-	BitsPerWeight  float64 `json:"bits_per_weight"`
-	DeviceBytes    int64   `json:"device_bytes"`
-	DevicePosition int64   `json:"device_bytes_per_position"`
-	Positions      int     `json:"device_positions"`
+	BitsPerWeight float64 `json:"bits_per_weight"`
+	// Roles groups the tensors of all layers.
+	Roles []plannedRole `json:"roles"`
+	// Budget is quantize.budget if the model has not been measured for it: tensors, sizes and device memory are then those of
+	// the options without the budget.
+	Budget         string `json:"unmeasured_budget,omitempty"`
+	DeviceBytes    int64  `json:"device_bytes"`
+	DevicePosition int64  `json:"device_bytes_per_position"`
+	Positions      int    `json:"device_positions"`
 	// Allocation is absent without a budget.
 	Allocation    *plannedAllocation `json:"allocation,omitempty"`
 	UnsafeThreads map[int][]int      `json:"unsafe_threads"`
@@ -153,7 +159,7 @@ func (t *tool) plan(c *cli.Context) error {
 		}
 		plans = append(plans, p)
 		if !c.Bool("json") {
-			if err := t.show(func(w io.Writer) error { return p.write(w, i == 0) }); err != nil {
+			if err := t.show(func(w io.Writer) error { return p.write(w, i == 0, c.Bool("tensors")) }); err != nil {
 				return err
 			}
 		}
@@ -214,10 +220,15 @@ func (t *tool) planTask(c *cli.Context, x *stage.Run) (*planned, error) {
 // planSource plans the package of a checkpoint.
 func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
 	if x.Quantize.Budget != nil {
-		if len(sk.Headers) > 0 {
-			return nil, needsWeights("a budget needs measurements of the model", sk)
+		measured, err := t.measured(c, x, sk)
+		switch {
+		case err != nil:
+			return nil, err
+		case c.Bool("measure") && len(sk.Headers) > 0:
+			return nil, needsWeights("measuring reads the weights", sk)
+		case c.Bool("measure") || measured:
+			return t.planBudget(c, x, sk)
 		}
-		return t.planBudget(c, x, sk)
 	}
 	src, err := source.Open(c.Context, source.OfSkeleton(sk), x.Recipe.Model.IgnoreConfig)
 	var pl *assemble.Planned
@@ -233,6 +244,10 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 		return nil, err
 	}
 	p := describe(x.Recipe.Name, pl)
+	if b := x.Quantize.Budget; b != nil {
+		p.Budget = b.String()
+		p.undecided(pl)
+	}
 	if err := t.estimate(c, x, sk, pl, p); err != nil {
 		return nil, err
 	}
@@ -264,6 +279,33 @@ func needsWeights(why string, sk *hub.Skeleton) error {
 		"use --download to fetch them, as run does")
 }
 
+// measured reports whether the cache has the measurements for the budget of a run.
+func (t *tool) measured(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (bool, error) {
+	first, done, err := t.missing(c, x, sk)
+	if err != nil {
+		return false, err
+	}
+	return stage.Measured(first), done()
+}
+
+// missing returns the first entry that a run would make. The store that it opens for that, if there is one, stays open until done.
+func (t *tool) missing(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (first string, done func() error, err error) {
+	done = func() error { return nil }
+	if _, err := os.Stat(cacheDir(c, x)); x.Store == nil && err == nil {
+		st, err := openStore(c, x)
+		if err != nil {
+			return "", nil, err
+		}
+		x.Store = st
+		done = func() error { x.Store = nil; return st.Close() }
+	}
+	first, err = x.Missing(c.Context, &sk.Snapshot)
+	if err != nil {
+		err = errors.Join(err, done())
+	}
+	return first, done, err
+}
+
 // planBudget runs the stages that a budget needs, and plans with their result.
 func (t *tool) planBudget(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
 	st, err := openStore(c, x)
@@ -287,20 +329,12 @@ func (t *tool) planBudget(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 
 // estimate adds what a run would take, without what the cache has.
 func (t *tool) estimate(c *cli.Context, x *stage.Run, sk *hub.Skeleton, pl *assemble.Planned, p *planned) error {
-	if _, err := os.Stat(cacheDir(c, x)); x.Store == nil && err == nil {
-		st, err := openStore(c, x)
-		if err != nil {
-			return err
-		}
-		defer st.Close()
-		x.Store = st
-	}
-	first, err := x.Missing(c.Context, &sk.Snapshot)
+	first, done, err := t.missing(c, x, sk)
 	if err != nil {
 		return err
 	}
 	p.Estimate, err = x.Estimate(pl, first)
-	return err
+	return errors.Join(err, done())
 }
 
 // describe summarizes a plan.
@@ -308,7 +342,7 @@ func describe(name string, pl *assemble.Planned) *planned {
 	p := &planned{
 		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes(), GraphBytes: pl.GraphBytes,
 		Positions: assemble.DeviceContext, UnsafeThreads: map[int][]int{},
-		Tensors: make([]plannedTensor, 0, pl.Plan.Len()), Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
+		Tensors: make([]plannedTensor, 0, pl.Plan.Len()), Specs: []plannedSpec{}, Roles: []plannedRole{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
 	var weights, bytes int64
@@ -319,6 +353,7 @@ func describe(name string, pl *assemble.Planned) *planned {
 		if at < 0 {
 			at, p.Specs = len(p.Specs), append(p.Specs, plannedSpec{Spec: spec})
 		}
+		p.addRole(it, spec)
 		p.Specs[at].Tensors++
 		p.Specs[at].Bytes += it.Size()
 		if it.Matrix() {
@@ -349,7 +384,7 @@ func (p *planned) writeEstimate(s *sheet.Table) {
 		return
 	}
 	if len(e.Stages) == 0 {
-		s.Row("time", "none: the cache has the package")
+		s.Row("time", "none: the cache has the package already")
 		return
 	}
 	var parts []string
@@ -358,67 +393,123 @@ func (p *planned) writeEstimate(s *sheet.Table) {
 			parts = append(parts, x.Stage+" "+span(x.Seconds))
 		}
 	}
-	text := fmt.Sprintf("about %s with %d threads", span(max(e.Seconds, 1)), e.Threads)
+	text := fmt.Sprintf("about %s on these %d threads", span(max(e.Seconds, 1)), e.Threads)
+	if e.Threads == 1 {
+		text = fmt.Sprintf("about %s on one thread", span(max(e.Seconds, 1)))
+	}
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}
 	s.Row("time", text)
-	s.Row("host memory", "about "+sheet.Size(e.Memory))
-	s.Row("disk", "up to "+sheet.Size(e.Disk)+" for the cache and directories")
+	s.Row("host memory", "about "+sheet.Rounded(e.Memory))
+	s.Row("disk", "up to "+sheet.Rounded(e.Disk)+" for the cache and directories")
 }
 
-func (p *planned) write(w io.Writer, first bool) error {
-	s := sheet.New("tensor", "spec", ">offset", ">bytes")
-	for _, x := range p.Tensors {
-		s.Row(x.Name, x.Spec, x.Offset, x.Bytes)
+// write prints the summary, then warnings, then what is stored how. first is true of the first plan of a recipe.
+func (p *planned) write(w io.Writer, first, tensors bool) error {
+	s := sheet.New()
+	s.Row("package", p.Name)
+	p.writeSize(s)
+	p.writeEstimate(s)
+	p.writeDownload(s)
+	if p.Budget == "" {
+		s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", sheet.Size(p.DeviceBytes), p.Positions, p.DevicePosition))
 	}
+	s.Row("needs", "MNN "+p.MinimumEngine)
 	errs := []error{s.Write(w, first)}
 
-	s = sheet.New("spec", ">tensors", ">bytes")
-	for _, x := range p.Specs {
-		s.Row(x.Spec, x.Tensors, x.Bytes)
-	}
-	errs = append(errs, s.Write(w, false))
-
-	s = sheet.New()
-	s.Row("package", p.Name)
-	s.Row("needs", "MNN "+p.MinimumEngine)
-	s.Row("size", sheet.Size(p.WeightBytes+p.GraphBytes)+" without tokenizer and texts")
-	if a := p.Allocation; a != nil {
-		s.Row("files", sheet.Size(a.FileBytes)+" in all files that the engine opens")
-		s.Row("predicted", fmt.Sprintf("%.4g nats of divergence from the source, extrapolated from %d tokens", a.PredictedKL, a.ProbeTokens))
-	}
-	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", sheet.Size(p.WeightBytes), p.BitsPerWeight))
-	s.Row("graph", sheet.Size(p.GraphBytes))
-	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", sheet.Size(p.DeviceBytes), p.Positions, p.DevicePosition))
-	p.writeEstimate(s)
-	for _, pack := range plan.PackWidths {
-		s.Row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
-	}
-	if r := p.Remote; r != nil {
-		s.Row("read", sheet.Size(r.Read)+" from the hub, no weights")
-		text := sheet.Size(r.Download) + " by run"
-		if r.Held > 0 {
-			text += ", at most " + sheet.Size(r.Held) + " on disk at once in addition to the package"
-		}
-		s.Row("download", text)
-		for _, x := range r.Unseen {
-			s.Row("checked by run", x)
-		}
-	}
-	errs = append(errs, s.Write(w, false))
-
-	s = sheet.New("block: auto", ">columns", ">wanted", ">chosen")
-	for _, x := range p.AutoBlocks {
-		s.Row(x.Name, x.Cols, x.From, x.Block)
-	}
-	errs = append(errs, s.Write(w, false))
-	for i, x := range p.Warnings {
+	for i, x := range p.notes() {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
 		_, err := fmt.Fprintf(w, "note: %s\n", sheet.Plain(x))
 		errs = append(errs, err)
 	}
+
+	s = sheet.New(">tensors", "role", "storage", ">bytes")
+	for _, r := range p.Roles {
+		bytes := fmt.Sprint(r.Bytes)
+		if r.Spec == undecidedSpec {
+			bytes = ""
+		}
+		s.Row(fmt.Sprintf("%d x", r.Tensors), r.Role, storageText(r.Spec), bytes)
+	}
+	errs = append(errs, s.Write(w, false))
+	if tensors {
+		errs = append(errs, p.writeTensors(w))
+	}
 	return errors.Join(errs...)
+}
+
+// writeSize adds the rows of the size of the package.
+func (p *planned) writeSize(s *sheet.Table) {
+	switch {
+	case p.Budget != "":
+		s.Row("budget", p.Budget+"; --measure chooses now and predicts the quality")
+		return
+	case p.Allocation != nil:
+		s.Row("size", fmt.Sprintf("%s in all files that the engine opens, %.3g bits per weight", sheet.Size(p.Allocation.FileBytes), p.BitsPerWeight))
+		s.Row("predicted", fmt.Sprintf("KL %.3g nats from the source, extrapolated from %d tokens", p.Allocation.PredictedKL, p.Allocation.ProbeTokens))
+	default:
+		s.Row("size", fmt.Sprintf("%s without tokenizer and texts, %.3g bits per weight", sheet.Size(p.WeightBytes+p.GraphBytes), p.BitsPerWeight))
+	}
+}
+
+// writeDownload adds the rows of what comes from a hub.
+func (p *planned) writeDownload(s *sheet.Table) {
+	r := p.Remote
+	if r == nil {
+		s.Row("download", "nothing: the checkpoint is on this machine")
+		return
+	}
+	text := sheet.Rounded(r.Download)
+	if r.Held > 0 {
+		text += ", at most " + sheet.Rounded(r.Held) + " on disk at once in addition to the package"
+	}
+	s.Row("download", text)
+}
+
+// notes are the warnings, what only run can check, and numbers of threads to avoid.
+func (p *planned) notes() []string {
+	list := slices.Clone(p.Warnings)
+	if r := p.Remote; r != nil {
+		for _, x := range r.Unseen {
+			list = append(list, "run will check: "+x)
+		}
+	}
+	first := 0
+	for _, unsafe := range p.UnsafeThreads {
+		if len(unsafe) > 0 && (first == 0 || unsafe[0] < first) {
+			first = unsafe[0]
+		}
+	}
+	if first > 0 {
+		list = append(list, fmt.Sprintf("thread_num: from %d threads on, some counts make the engine compute wrongly unless dynamic_option is 2; "+
+			"--tensors lists them, and config.json has a right one", first))
+	}
+	return list
+}
+
+// writeTensors lists every tensor, the storage forms, and the block sizes that "block: auto" has chosen.
+func (p *planned) writeTensors(w io.Writer) error {
+	s := sheet.New("tensor", "spec", ">offset", ">bytes")
+	for _, x := range p.Tensors {
+		s.Row(x.Name, x.Spec, x.Offset, x.Bytes)
+	}
+	errs := []error{s.Write(w, false)}
+	s = sheet.New("spec", ">tensors", ">bytes")
+	for _, x := range p.Specs {
+		s.Row(x.Spec, x.Tensors, x.Bytes)
+	}
+	errs = append(errs, s.Write(w, false))
+	s = sheet.New("pack width", "threads with which the engine computes wrongly unless dynamic_option is 2")
+	for _, pack := range plan.PackWidths {
+		s.Row(pack, fmt.Sprintf("%s, of up to %d", ranges(p.UnsafeThreads[pack]), plan.MaxThreads))
+	}
+	errs = append(errs, s.Write(w, false))
+	s = sheet.New("block: auto", ">columns", ">wanted", ">chosen")
+	for _, x := range p.AutoBlocks {
+		s.Row(x.Name, x.Cols, x.From, x.Block)
+	}
+	return errors.Join(append(errs, s.Write(w, false))...)
 }

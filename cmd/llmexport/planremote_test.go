@@ -203,12 +203,12 @@ func TestPlanNeedsWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, dir, set, says string }{
-		{"budget", filepath.Join(families, "qwen3-untied"), "quantize.budget.bpw=5", "a budget needs measurements of the model"},
+		{"budget", filepath.Join(families, "qwen3-untied"), "quantize.budget.bpw=5", "measuring reads the weights"},
 		{"codes", codes, "quantize.block=auto", "the matrices are quantized"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := serve(t, c.dir, nil)
-			args := []string{"llmexport", "plan", "hf://org/model", "--set", c.set}
+			args := []string{"llmexport", "plan", "hf://org/model", "--set", c.set, "--measure"}
 			var stderr bytes.Buffer
 			code := run(args, strings.NewReader(""), io.Discard, &stderr)
 			if text := stderr.String(); code != 1 || !strings.Contains(text, c.says) || !strings.Contains(text, "would be downloaded") ||
