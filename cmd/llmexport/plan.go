@@ -220,13 +220,13 @@ func (t *tool) planTask(c *cli.Context, x *stage.Run) (*planned, error) {
 // planSource plans the package of a checkpoint.
 func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
 	if x.Quantize.Budget != nil {
-		measured, err := t.measured(c, x, sk)
+		allocated, err := t.allocated(c, x, sk)
 		switch {
 		case err != nil:
 			return nil, err
 		case c.Bool("measure") && len(sk.Headers) > 0:
 			return nil, needsWeights("measuring reads the weights", sk)
-		case c.Bool("measure") || measured:
+		case c.Bool("measure") || allocated:
 			return t.planBudget(c, x, sk)
 		}
 	}
@@ -279,13 +279,13 @@ func needsWeights(why string, sk *hub.Skeleton) error {
 		"use --download to fetch them, as run does")
 }
 
-// measured reports whether the cache has the measurements for the budget of a run.
-func (t *tool) measured(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (bool, error) {
+// allocated reports whether the cache has what was chosen for the budget of a run.
+func (t *tool) allocated(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (bool, error) {
 	first, done, err := t.missing(c, x, sk)
 	if err != nil {
 		return false, err
 	}
-	return stage.Measured(first), done()
+	return stage.Allocated(first), done()
 }
 
 // missing returns the first entry that a run would make. The store that it opens for that, if there is one, stays open until done.
