@@ -14,6 +14,9 @@ type GenerateOptions struct {
 	Sampler *Sampler
 	// Seed of the random numbers of a Sampler.
 	Seed uint64
+	// Chosen, if set, is called with every token before it is yielded, and with the logits [vocabulary] that it was chosen
+	// from, which are valid during the call.
+	Chosen func(token int32, logits []float32)
 }
 
 // Generate appends a prompt and yields generated tokens until a stop token, MaxTokens, or yield returns
@@ -21,15 +24,20 @@ type GenerateOptions struct {
 func (s *Session) Generate(ctx context.Context, prompt []int32, o GenerateOptions, yield func(token int32) bool) error {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6c6d))
 	stop := s.pkg.Tokenizer.Stop()
-	seen := map[int32]bool{}
-	for _, t := range prompt {
-		seen[t] = true
-	}
+	seen := Seen{}
+	seen.add(s.tokens)
+	seen.add(prompt)
 	logits, err := s.Prefill(ctx, prompt)
 	for n := 0; err == nil && n < o.MaxTokens; n++ {
 		t := o.Sampler.Next(logits, seen, rng)
-		seen[t] = true
-		if slices.Contains(stop, t) || !yield(t) {
+		seen[t]++
+		if slices.Contains(stop, t) {
+			return nil
+		}
+		if o.Chosen != nil {
+			o.Chosen(t, logits)
+		}
+		if !yield(t) {
 			return nil
 		}
 		if n+1 < o.MaxTokens {

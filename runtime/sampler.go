@@ -22,6 +22,19 @@ type Sampler struct {
 	// Penalty divides the positive logits of tokens that occurred before and multiplies the negative ones; 0 and 1 have
 	// no effect.
 	Penalty float64
+	// Presence is subtracted from the logits of tokens that were generated before, and Frequency once for each time; 0 has no
+	// effect. These are the penalties of OpenAI's interface.
+	Presence, Frequency float64
+}
+
+// Seen holds the tokens of a conversation with the number of times that each was generated, 0 for those of prompts only.
+type Seen map[int32]int
+
+// add notes the tokens of a prompt.
+func (s Seen) add(prompt []int32) {
+	for _, t := range prompt {
+		s[t] += 0
+	}
 }
 
 // Sampler returns the sampler that the package is configured with: nil for greedy.
@@ -55,16 +68,16 @@ func (c *Config) Sampler() *Sampler {
 	}
 }
 
-// Next picks a token. seen has the tokens that occurred before, including those of the prompt. Ties go to the smaller token.
+// Next picks a token. seen has the tokens that occurred before. Ties go to the smaller token.
 // NaNs are never drawn. If no probabilities can be computed, as next to +Inf, Next picks the largest logit.
-func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) int32 {
+func (s *Sampler) Next(logits []float32, seen Seen, rng *rand.Rand) int32 {
 	if s == nil {
 		return int32(kernel.ArgMax(logits))
 	}
 	c := candidatePool.Get().(*candidates)
 	defer c.release()
-	if s.Penalty > 0 && s.Penalty != 1 {
-		logits = c.penalize(logits, seen, float32(s.Penalty))
+	if s.Penalty > 0 && s.Penalty != 1 || s.Presence != 0 || s.Frequency != 0 {
+		logits = c.penalize(logits, seen, s)
 	}
 	best := kernel.ArgMax(logits)
 	if s.Temperature <= 0 {
@@ -124,17 +137,26 @@ func (c *candidates) release() {
 }
 
 // penalize returns a copy of logits in which the tokens seen are less likely.
-func (c *candidates) penalize(logits []float32, seen map[int32]bool, penalty float32) []float32 {
+func (c *candidates) penalize(logits []float32, seen Seen, s *Sampler) []float32 {
 	c.penalized = append(c.penalized[:0], logits...)
-	for t := range seen {
+	penalty := float32(1)
+	if s.Penalty > 0 {
+		penalty = float32(s.Penalty)
+	}
+	for t, times := range seen {
 		if int(t) >= len(logits) {
 			continue
 		}
-		if v := logits[t]; v >= 0 {
-			c.penalized[t] = v / penalty
+		v := logits[t]
+		if v >= 0 {
+			v /= penalty
 		} else {
-			c.penalized[t] = v * penalty
+			v *= penalty
 		}
+		if times > 0 {
+			v -= float32(s.Presence) + float32(float32(s.Frequency)*float32(times))
+		}
+		c.penalized[t] = v
 	}
 	return c.penalized
 }

@@ -149,7 +149,7 @@ func TestSamplerSorted(t *testing.T) {
 
 // A draw allocates nothing once the memory is there.
 func TestSamplerAllocates(t *testing.T) {
-	logits, seen, rng := make([]float32, 5000), map[int32]bool{3: true, 9999: true}, newRand(1)
+	logits, seen, rng := make([]float32, 5000), Seen{3: 0, 9999: 2}, newRand(1)
 	for i := range logits {
 		logits[i] = float32(rng.NormFloat64())
 	}
@@ -209,5 +209,29 @@ func TestConfigMixedSamplers(t *testing.T) {
 	c := &Config{SamplerType: "mixed", MixedSamplers: []string{"topK", "temperature"}, Temperature: .7, TopK: 20, TopP: .9, MinP: .1}
 	if s := c.Sampler(); *s != (Sampler{Temperature: .7, TopK: 20}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestSamplerPenalties: each penalty makes the likeliest token give way to the next one.
+func TestSamplerPenalties(t *testing.T) {
+	logits := []float32{0, 5, 4.5, -1}
+	for _, c := range []struct {
+		name string
+		s    Sampler
+		seen Seen
+		want int32
+	}{
+		{"none", Sampler{}, Seen{1: 3}, 1},
+		{"repetition", Sampler{Penalty: 1.5}, Seen{1: 0}, 2},
+		{"presence", Sampler{Presence: .6}, Seen{1: 1}, 2},
+		{"presence, not enough", Sampler{Presence: .4}, Seen{1: 9}, 1},
+		{"presence of the prompt", Sampler{Presence: 2}, Seen{1: 0}, 1},
+		{"frequency", Sampler{Frequency: .2}, Seen{1: 3}, 2},
+		{"frequency, not enough", Sampler{Frequency: .2}, Seen{1: 2}, 1},
+		{"a reward", Sampler{Presence: -1}, Seen{2: 1}, 2},
+	} {
+		if got := c.s.Next(logits, c.seen, newRand(1)); got != c.want {
+			t.Errorf("%s: token %d, want %d", c.name, got, c.want)
+		}
 	}
 }

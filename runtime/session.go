@@ -38,6 +38,9 @@ type Session struct {
 	embed  func(tokens []int32) ([]float32, error)
 	x      []float32 // embeddings of a call
 	token  [1]int32
+	tokens []int32 // of the conversation; of another length if they are not known
+	// Turns, if set, are what Prefill, Decode and Score take before they compute; sessions that share them are fair to each other.
+	Turns *Turns
 	// Observe, if set, receives intermediate values of every call; see backend.Call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
 	// Peaks, if set, receives the largest magnitudes of every call; see backend.Call.
@@ -60,11 +63,52 @@ func NewSession(p *Package, b backend.Backend, o Options) (*Session, error) {
 	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed}, nil
 }
 
+// Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
+// as s.
+func (s *Session) Fork() *Session {
+	return &Session{pkg: s.pkg, exe: s.exe, states: []backend.State{s.exe.NewState()}, embed: s.embed, Turns: s.Turns}
+}
+
+// Bytes returns the memory of keys, values and recurrent states of the conversation.
+func (s *Session) Bytes() (n int64) {
+	for _, st := range s.states {
+		n += st.Bytes()
+	}
+	return n
+}
+
+// Shared returns how many of the first tokens of a prompt Resume would keep.
+func (s *Session) Shared(prompt []int32) int {
+	if len(s.states) != 1 || len(s.tokens) != s.Len() {
+		return 0
+	}
+	n := 0
+	for n < len(s.tokens) && n < len(prompt)-1 && s.tokens[n] == prompt[n] {
+		n++
+	}
+	return n
+}
+
+// Resume keeps the part of the conversation that a prompt begins with and returns its length, less than that of the prompt. The rest of the
+// prompt can then be appended. A model with recurrent layers keeps either the whole conversation or nothing.
+func (s *Session) Resume(prompt []int32) int {
+	if n := s.Shared(prompt); n > 0 && s.states[0].Keep(n) {
+		s.tokens = s.tokens[:n]
+		return n
+	}
+	s.Reset()
+	return 0
+}
+
 // Len returns the number of tokens in the conversation so far.
 func (s *Session) Len() int { return s.states[0].Len() }
 
 // Reset starts a new conversation.
-func (s *Session) Reset() { s.keep(1); s.states[0].Reset() }
+func (s *Session) Reset() {
+	s.keep(1)
+	s.states[0].Reset()
+	s.tokens = s.tokens[:0]
+}
 
 // keep sets the number of states to n.
 func (s *Session) keep(n int) {
@@ -78,13 +122,52 @@ func (s *Session) keep(n int) {
 // Prefill appends tokens and returns the logits [vocabulary] after the last one. The slices returned by all methods are valid
 // until the next call.
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
-	return s.run(ctx, tokens, backend.Call{})
+	if s.Turns == nil {
+		return s.run(ctx, tokens, backend.Call{})
+	}
+	for n := s.Turns.piece(); len(tokens) > n; n = s.Turns.piece() {
+		if _, err := s.turn(ctx, tokens[:n], backend.Call{}); err != nil {
+			return nil, err
+		}
+		tokens = tokens[n:]
+	}
+	return s.turn(ctx, tokens, backend.Call{})
+}
+
+// turn is run when it is the session's turn.
+func (s *Session) turn(ctx context.Context, tokens []int32, c backend.Call) ([]float32, error) {
+	if s.Turns != nil {
+		if err := s.Turns.take(ctx); err != nil {
+			return nil, err
+		}
+		defer s.Turns.give()
+	}
+	return s.run(ctx, tokens, c)
+}
+
+// scoreTokens is how many positions Score computes at a time: their logits are [scoreTokens, vocabulary].
+const scoreTokens = 24
+
+// Score appends tokens and calls visit with the logits [vocabulary] after each of them, which are valid during the call.
+func (s *Session) Score(ctx context.Context, tokens []int32, visit func(i int, logits []float32)) error {
+	for from := 0; from < len(tokens); from += scoreTokens {
+		piece := tokens[from:min(from+scoreTokens, len(tokens))]
+		l, err := s.turn(ctx, piece, backend.Call{All: true})
+		if err != nil {
+			return err
+		}
+		width := len(l) / len(piece)
+		for i := range piece {
+			visit(from+i, l[i*width:(i+1)*width])
+		}
+	}
+	return nil
 }
 
 // Decode appends one token and returns the logits [vocabulary] after it. It allocates only when the KV cache has to grow.
 func (s *Session) Decode(ctx context.Context, token int32) ([]float32, error) {
 	s.token[0] = token
-	return s.run(ctx, s.token[:], backend.Call{})
+	return s.turn(ctx, s.token[:], backend.Call{})
 }
 
 // Forward appends tokens and returns the logits of every position, [len(tokens), vocabulary].
@@ -105,6 +188,7 @@ func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 		return fmt.Errorf("no windows")
 	}
 	s.keep(len(windows))
+	s.tokens = s.tokens[:0]
 	var all []int32
 	for i, w := range windows {
 		s.states[i].Reset()
@@ -145,8 +229,14 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 		return nil, err
 	}
 	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
-	if l, err = s.exe.Run(ctx, s.states, c); err != nil || c.Defer {
+	if l, err = s.exe.Run(ctx, s.states, c); err != nil {
 		return nil, err
+	}
+	if len(s.states) == 1 && c.Offset == 0 {
+		s.tokens = append(s.tokens, tokens...)
+	}
+	if c.Defer {
+		return nil, nil
 	}
 	rows := 1
 	if c.All {

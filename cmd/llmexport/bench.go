@@ -13,7 +13,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
-	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/bench"
 )
 
@@ -31,7 +30,7 @@ func (t *tool) benchCommand() *cli.Command {
 			&cli.IntFlag{Name: "depth", Aliases: []string{"d"}, DefaultText: "as many as -p", Usage: "decode after a context of `N` tokens"},
 			&cli.StringFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "all cores", Usage: "`LIST` of thread counts to measure, for example 1,2"},
 			&cli.IntFlag{Name: "repetitions", Aliases: []string{"r"}, Value: 10, Usage: "measure `N` times, after one warm-up run"},
-			&cli.StringFlag{Name: "mode", Value: backend.Int8.String(), Usage: "`MODE` of linear layers: int8, as the engine with memory: low, or float"},
+			modeFlag(),
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
 			jsonFlag(),
 		},
@@ -65,13 +64,8 @@ func (t *tool) bench(c *cli.Context) error {
 		return err
 	}
 	o.Session = runtime.Options{CacheBytes: memory}
-	switch c.String("mode") {
-	case backend.Int8.String():
-		o.Session.Mode = backend.Int8
-	case backend.Float.String():
-		o.Session.Mode = backend.Float
-	default:
-		return usagef("--mode must be int8 or float, not %q", c.String("mode"))
+	if o.Session.Mode, err = modeOption(c); err != nil {
+		return err
 	}
 	m, err := readManifest(args[0])
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	"github.com/llmexport/llmexport/runtime/template/engine"
@@ -140,8 +141,7 @@ func chosenConversation(c *cli.Context, args []string) (conversations.Conversati
 	switch on := c.String("thinking"); on {
 	case "":
 	case "on", "off":
-		// Templates use one of these two names.
-		chosen.Context["enable_thinking"], chosen.Context["thinking"] = on == "on", on == "on"
+		maps.Copy(chosen.Context, chat.Thinking(on == "on"))
 	default:
 		return chosen, usagef("--thinking must be on or off, not %q", on)
 	}
@@ -212,18 +212,13 @@ func openPackagedChat(path string) (*chatSource, error) {
 		return nil, err
 	}
 	defer p.Close()
-	src := &chatSource{template: p.Config.Jinja.ChatTemplate, eos: p.Config.Jinja.EOS, prefix: p.Tokenizer.Decode(p.Tokenizer.Prefix())}
-	if src.template == "" {
-		src.template = p.Tokenizer.ChatTemplate()
+	t, err := chat.Read(p)
+	if err != nil {
+		return nil, err
 	}
-	if src.eos == "" {
-		src.eos = p.Tokenizer.EOS()
-	}
+	src := &chatSource{template: t.Source, eos: t.EOS, prefix: t.Prefix}
 	for _, id := range p.Tokenizer.Special() {
 		src.special = append(src.special, p.Tokenizer.Decode([]int32{id}))
-	}
-	if src.template == "" {
-		return nil, fmt.Errorf("%s has no chat template: %w", path, tensor.ErrUnsupported)
 	}
 	return src, nil
 }

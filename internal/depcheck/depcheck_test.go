@@ -60,6 +60,8 @@ var levels = []struct {
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench",
 		"internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{4, []string{"pipeline/source", "verify/device"}},
+	{4, []string{"runtime/chat"}},
+	{4, []string{"runtime/serve"}},
 	{4, []string{"pipeline/assemble"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/watch"}},

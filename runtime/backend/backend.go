@@ -98,6 +98,11 @@ type State interface {
 	Len() int
 	// Reset forgets them.
 	Reset()
+	// Keep forgets all positions but the first n, at most Len, and reports whether it could: a recurrent layer keeps all or
+	// nothing. If not, nothing changes.
+	Keep(n int) bool
+	// Bytes is the memory of the cached positions and of what is reserved for further ones.
+	Bytes() int64
 }
 
 // Executable is a compiled graph, safe for concurrent use with different states.

@@ -29,6 +29,9 @@ func NewLinearState(channels, taps, matrices int) *LinearState {
 // Len is the number of tokens that the state has processed.
 func (s *LinearState) Len() int { return s.len }
 
+// Bytes is the memory that the state occupies.
+func (s *LinearState) Bytes() int64 { return 8 * (int64(len(s.taps)) + int64(len(s.heads))) }
+
 // Fits reports whether NewLinearState was called with this shape.
 func (s *LinearState) Fits(channels, taps, matrices int) bool {
 	return s.channels == channels && s.old == taps-1 && s.matrices == matrices

@@ -2,13 +2,14 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Memory holds the caches and recurrent states of a conversation. It implements Len and Reset of backend.State.
+// Memory holds the caches and recurrent states of a conversation. It implements backend.State.
 type Memory struct {
 	Positions int
 	Caches    []*kernel.KVCache     // nil before the first call of an Attention op
@@ -27,6 +28,34 @@ func (m *Memory) Reset() {
 			l.Reset()
 		}
 	}
+}
+
+// Keep forgets all positions but the first n, and reports whether it could.
+func (m *Memory) Keep(n int) bool {
+	if n == m.Positions {
+		return true
+	}
+	if n < 0 || n > m.Positions || slices.ContainsFunc(m.Linear, func(l *kernel.LinearState) bool { return l != nil }) {
+		return false
+	}
+	m.Positions = n
+	m.Truncate()
+	return true
+}
+
+// Bytes is the memory of the caches and recurrent states.
+func (m *Memory) Bytes() (n int64) {
+	for _, c := range m.Caches {
+		if c != nil {
+			n += c.Bytes()
+		}
+	}
+	for _, l := range m.Linear {
+		if l != nil {
+			n += l.Bytes()
+		}
+	}
+	return n
 }
 
 // Truncate forgets the positions of a call that failed.
