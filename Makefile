@@ -317,7 +317,7 @@ hub: hub-venv ## test the fake hub, our cache and published repositories with th
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish/hubs
 
 .PHONY: kills
-kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and report the cost
+kills: ## kill programs that fetch, calibrate, quantize, verify, publish and pull, KILLS times in each test or stage, and report the cost
 	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish/... ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: flips
