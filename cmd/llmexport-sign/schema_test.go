@@ -118,6 +118,12 @@ func TestBillsOfMaterials(t *testing.T) {
 		}
 		refs(t, data)
 	}
+	// The bill of a release.
+	release := []byte(read(t, filepath.Join("..", "..", "internal", "sbom", "testdata", "bill.json")))
+	if err := check(release); err != nil {
+		t.Error(err)
+	}
+	refs(t, release)
 }
 
 // refs demands what the schema cannot: every bom-ref is there once.

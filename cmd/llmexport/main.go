@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // for systems without certificates of authorities, such as an empty container
+
 	"github.com/llmexport/llmexport/internal/sheet"
 )
 

@@ -67,7 +67,8 @@ var levels = []struct {
 	{5, []string{"pipeline/watch"}},
 	{5, []string{"pipeline/stage/stagetest", "internal/fakeadb"}},
 	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
-		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
+		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/image", "internal/sbom",
+		"internal/transfer/benchhub"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
