@@ -377,6 +377,15 @@ func describe(name string, pl *assemble.Planned) *planned {
 	return p
 }
 
+// timeOn is the time of a run on the threads of this machine.
+func timeOn(e *stage.Estimate) string {
+	threads := fmt.Sprintf("these %d threads", e.Threads)
+	if e.Threads == 1 {
+		threads = "one thread"
+	}
+	return span(max(e.Seconds, 1)) + " on " + threads
+}
+
 // writeEstimate adds the rows of the estimate.
 func (p *planned) writeEstimate(s *sheet.Table) {
 	e := p.Estimate
@@ -393,10 +402,7 @@ func (p *planned) writeEstimate(s *sheet.Table) {
 			parts = append(parts, x.Stage+" "+span(x.Seconds))
 		}
 	}
-	text := fmt.Sprintf("about %s on these %d threads", span(max(e.Seconds, 1)), e.Threads)
-	if e.Threads == 1 {
-		text = fmt.Sprintf("about %s on one thread", span(max(e.Seconds, 1)))
-	}
+	text := "about " + timeOn(e)
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}

@@ -92,6 +92,25 @@ func commands(help string) []string {
 	return names
 }
 
+// schemaDoc is the schema that the first line of a recipe of init names for editors.
+const schemaDoc = "docs/recipe.schema.json"
+
+// TestSchemaDoc: the published schema is that of the program.
+func TestSchemaDoc(t *testing.T) {
+	want, err := recipes.Schema(stage.Defaults().BySection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(filepath.Join(root, filepath.FromSlash(schemaDoc)), want, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(string(read(t, schemaDoc)), string(want)); diff != "" {
+		t.Errorf("%s is old; run go test ./internal/depcheck -update (-doc +program):\n%s", schemaDoc, diff)
+	}
+}
+
 // recipesDoc describes recipes. TestRecipesDoc adds rows for new keys with -update.
 const recipesDoc = "docs/recipes.md"
 

@@ -61,6 +61,15 @@ func (a *Allocation) Fixed() (map[string]quant.Spec, error) {
 // FileBytes is the largest size of all files that the engine opens, with everything that verification may add to
 // config.json; inputs is the directory of the tokenizer.
 func (p *Planned) FileBytes(inputs string) (int64, error) {
+	st, err := os.Stat(filepath.Join(inputs, TokenizerFile))
+	if err != nil {
+		return 0, err
+	}
+	return p.FilesWith(st.Size())
+}
+
+// FilesWith is FileBytes for a tokenizer file of a size.
+func (p *Planned) FilesWith(tokenizer int64) (int64, error) {
 	llm, err := llmConfig(p)
 	if err != nil {
 		return 0, err
@@ -72,11 +81,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	st, err := os.Stat(filepath.Join(inputs, TokenizerFile))
-	if err != nil {
-		return 0, err
-	}
-	return p.Plan.Bytes() + p.GraphBytes + int64(len(llm)+len(config)) + st.Size(), nil
+	return p.Plan.Bytes() + p.GraphBytes + int64(len(llm)+len(config)) + tokenizer, nil
 }
 
 // DeviceContext is the number of positions that estimates of device memory include.
