@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/figure"
+	pages "github.com/llmexport/llmexport/publish/report"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -39,8 +40,9 @@ func (t *tool) compareCommand() *cli.Command {
 			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "`N` tokens per window"},
 			&cli.IntFlag{Name: "windows", Value: d.Windows, Usage: "`N` windows spread over the text, 0 for all"},
 			&cli.IntFlag{Name: "score-from", Usage: "score only positions from `N` on in each window"},
+			htmlFlag("write the comparison as a page to `FILE`"),
 			&cli.StringFlag{Name: "svg", Usage: "write a plot of quality over size to `FILE`"},
-			&cli.StringSliceFlag{Name: "point", Usage: "also plot `NAME,BYTES,KL`, measured elsewhere"},
+			&cli.StringSliceFlag{Name: "point", Usage: "also show `NAME,BYTES,KL`, measured elsewhere, in the plot"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 			jsonFlag(),
@@ -108,8 +110,11 @@ func (t *tool) compare(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(points) > 0 && c.String("svg") == "" {
-		return usagef("--point needs --svg")
+	if len(points) > 0 && c.String("svg") == "" && c.String("html") == "" {
+		return usagef("--point needs --svg or --html")
+	}
+	if err := checkPage(c); err != nil {
+		return err
 	}
 	for _, dir := range dirs {
 		if st, err := os.Stat(dir); err != nil {
@@ -140,6 +145,12 @@ func (t *tool) compare(c *cli.Context) error {
 		err = t.printJSON(r)
 	} else {
 		err = r.write(t.stdout)
+	}
+	if file := c.String("html"); err == nil && file != "" {
+		var data []byte
+		if data, err = r.page(); err == nil {
+			err = os.WriteFile(file, data, 0o666)
+		}
 	}
 	if file := c.String("svg"); err == nil && file != "" {
 		err = os.WriteFile(file, figure.Scatter("Quality over size", r.plotPoints(), figure.Wide).File(), 0o666)
@@ -260,49 +271,103 @@ func (r *comparison) plotPoints() []figure.Point {
 	return append(points, r.Points...)
 }
 
-func (r *comparison) write(w io.Writer) error {
-	if _, err := fmt.Fprint(w, "Quality over size: smaller and closer to the source is better.\n\n"); err != nil {
-		return err
-	}
-	s := sheet.New()
-	s.Row("source", fmt.Sprintf("%s, perplexity %.4g", r.Source, r.Perplexity))
-	scored := fmt.Sprintf("%d windows of %d tokens, %d positions scored", r.Text.Windows, r.Text.Window, r.Text.Scored)
-	if r.Text.ScoreFrom > 0 {
-		scored += fmt.Sprintf(", from %d on", r.Text.ScoreFrom)
-	}
-	s.Row("text", r.Text.Name+", "+scored)
-	errs := []error{s.Write(w, true)}
+// heads are the columns of the table, numbers with a > before them.
+var heads = []string{
+	"package", "", ">MB", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio", ">same next token",
+	"needs MNN",
+}
 
+// rows are the lines of the table.
+func (r *comparison) rows() [][]string {
 	number := func(format string, v *float64, scale float64) string {
 		if v == nil {
 			return "-"
 		}
 		return fmt.Sprintf(format, *v*scale)
 	}
-	s = sheet.New("package", "", ">MB", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio",
-		">same next token", "needs MNN")
+	var list [][]string
 	for _, p := range r.Packages {
 		star := ""
 		if p.Front {
 			star = "*"
 		}
-		s.Row(p.Name, star, fmt.Sprintf("%.2f", float64(p.Bytes)/1e6), fmt.Sprintf("%.2f", p.BitsPerWeight),
+		list = append(list, []string{
+			p.Name, star, fmt.Sprintf("%.2f", float64(p.Bytes)/1e6), fmt.Sprintf("%.2f", p.BitsPerWeight),
 			fmt.Sprintf("%.1f", float64(p.DeviceBytes)/(1<<20)), number("%.3g", p.KL, 1), number("%.1g", p.KLStdErr, 1),
 			number("%.3g", p.KLFloat, 1), number("%.4g", p.Perplexity, 1), number("%.4f", p.Ratio, 1), number("%.2f %%", p.Top1, 100),
-			p.MinimumEngine)
+			p.MinimumEngine,
+		})
 	}
-	errs = append(errs, s.Write(w, false))
-	_, err := fmt.Fprint(w, `
-*  best at its size: no other package is as close and smaller, or as small and closer;
-   sizes within 0.5 % and divergences within 2 standard errors of their difference count as equal
-±  standard error over the windows
-`)
-	errs = append(errs, err)
+	return list
+}
+
+// facts describes the source and the text.
+func (r *comparison) facts() [][2]string {
+	scored := fmt.Sprintf("%d windows of %d tokens, %d positions scored", r.Text.Windows, r.Text.Window, r.Text.Scored)
+	if r.Text.ScoreFrom > 0 {
+		scored += fmt.Sprintf(", from %d on", r.Text.ScoreFrom)
+	}
+	return [][2]string{{"source", fmt.Sprintf("%s, perplexity %.4g", r.Source, r.Perplexity)}, {"text", r.Text.Name + ", " + scored}}
+}
+
+// broken lists the packages that compute no numbers.
+func (r *comparison) broken() []string {
+	var list []string
 	for _, p := range r.Packages {
 		if p.NotFinite > 0 {
-			_, err := fmt.Fprintf(w, "\nnote: %s has NaN or infinite logits at %d positions\n", sheet.Plain(p.Name), p.NotFinite)
-			errs = append(errs, err)
+			list = append(list, fmt.Sprintf("note: %s has NaN or infinite logits at %d positions", p.Name, p.NotFinite))
 		}
+	}
+	return list
+}
+
+// The explanations of the table.
+const (
+	starText = "best at its size: no other package is as close and smaller, or as small and closer; " +
+		"sizes within 0.5 % and divergences within 2 standard errors of their difference count as equal"
+	errorText = "standard error over the windows"
+	sizeText  = "Quality over size: smaller and closer to the source is better."
+)
+
+// page returns the comparison in HTML.
+func (r *comparison) page() ([]byte, error) {
+	c := pages.Comparison{
+		Title: "Packages of " + filepath.Base(r.Source), Lead: []string{sizeText}, Tool: "llmexport " + stage.Version, Points: r.plotPoints(),
+		Table:  pages.Table{Caption: "The packages by size", Head: pages.Columns(heads...), Rows: r.rows()},
+		Legend: append([]string{"* " + starText, "± " + errorText}, r.broken()...),
+	}
+	c.Table.Head[1].Text = "best"
+	shown := *r
+	shown.Source = filepath.Base(r.Source) // others may read the page
+	for _, f := range shown.facts() {
+		c.Lead = append(c.Lead, f[0]+": "+f[1])
+	}
+	return pages.Compare(c)
+}
+
+func (r *comparison) write(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s\n\n", sizeText); err != nil {
+		return err
+	}
+	s := sheet.New()
+	for _, f := range r.facts() {
+		s.Row(f[0], f[1])
+	}
+	errs := []error{s.Write(w, true)}
+	s = sheet.New(heads...)
+	for _, row := range r.rows() {
+		cells := make([]any, len(row))
+		for i, c := range row {
+			cells[i] = c
+		}
+		s.Row(cells...)
+	}
+	errs = append(errs, s.Write(w, false))
+	_, err := fmt.Fprintf(w, "\n*  %s\n±  %s\n", strings.Replace(starText, "; ", ";\n   ", 1), errorText)
+	errs = append(errs, err)
+	for _, note := range r.broken() {
+		_, err := fmt.Fprintf(w, "\n%s\n", sheet.Plain(note))
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

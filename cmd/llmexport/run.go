@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/about"
@@ -30,6 +31,7 @@ func (t *tool) runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "no-verify", Usage: "publish without verifying (same as --set verify.enabled=false)"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "do everything but publish, and show what publishing would change"},
 			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in the target places"},
+			htmlFlag("write the report of all packages and times to `FILE`; default is report-NAME.html in the cache"),
 			jsonFlag(),
 		),
 		BashComplete: completeRecipes,
@@ -75,7 +77,12 @@ func (t *tool) run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkPage(c); err != nil {
+		return err
+	}
 	results, moves, err := t.makeAll(c, tasks)
+	page, perr := runPage(c, tasks[0], results)
+	err = errors.Join(err, perr)
 	if c.Bool("dry-run") && results != nil {
 		return errors.Join(err, t.printPreviews(c.Bool("json"), results))
 	}
@@ -83,10 +90,16 @@ func (t *tool) run(c *cli.Context) error {
 		werr := t.printJSON(struct {
 			Packages []outcome      `json:"packages"`
 			Channels []publish.Move `json:"channels,omitempty"`
-		}{results, moves})
+			// Page is the file of the report in HTML.
+			Page string `json:"page,omitempty"`
+		}{results, moves, page})
 		return errors.Join(err, werr)
 	}
-	return errors.Join(err, printMoves(t.stdout, moves))
+	err = errors.Join(err, printMoves(t.stdout, moves))
+	if page != "" {
+		fmt.Fprintf(t.stdout, "\nreport: %s\n", sheet.Plain(page))
+	}
+	return err
 }
 
 // makeAll makes the packages of a recipe one after the other, and prints their results unless JSON is wanted. Channels move

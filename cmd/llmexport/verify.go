@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,11 +41,13 @@ func (t *tool) verifyCommand() *cli.Command {
 			&cli.StringFlag{Name: "dir", Value: device.DefaultDir, Usage: "directory `DIR` on the device, with --adb"},
 			&cli.StringFlag{Name: "engine-dir", Usage: "copy the engine in `DIR` to the device, with --adb"},
 			&cli.BoolFlag{Name: "clean", Usage: "remove what was copied to the device at the end, with --adb"},
+			htmlFlag("also write the report as a page to `FILE`"),
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
 			"llmexport verify dist/qwen3-0.6b-int4",
 			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --text book.txt --windows 0",
+			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --html report.html",
 			"llmexport verify dist/qwen3-0.6b-int4 --adb --engine-dir ./MNN/project/android/build_64",
 		),
 		Action: t.verify,
@@ -65,6 +68,9 @@ func (t *tool) verify(c *cli.Context) error {
 		return err
 	}
 	if err := deviceFlags(c); err != nil {
+		return err
+	}
+	if err := checkPage(c); err != nil {
 		return err
 	}
 	o, err := t.verifyOptions(c, m)
@@ -93,6 +99,7 @@ func (t *tool) verify(c *cli.Context) error {
 	} else {
 		err = printChecks(t.stdout, checks, metrics)
 	}
+	err = errors.Join(err, verifyPage(c, dir, m, res))
 	if err == nil && len(failed) > 0 {
 		err = failedChecks(failed, fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", ")))
 	}

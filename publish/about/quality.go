@@ -53,13 +53,15 @@ func (r *Report) Quality() string {
 // Verdict is the result of the checks in a sentence.
 func (r *Report) Verdict() string {
 	var failed []string
-	passed := 0
+	passed, skipped := 0, 0
 	for _, c := range r.Checks {
 		switch c.Outcome {
 		case Failed:
 			failed = append(failed, c.Name)
 		case Passed:
 			passed++
+		case Skipped:
+			skipped++
 		}
 	}
 	switch {
@@ -67,6 +69,9 @@ func (r *Report) Verdict() string {
 		return "NOT VERIFIED: " + strings.Join(failed, ", ") + " failed."
 	case !r.Verified:
 		return "NOT VERIFIED: no check has shown that this package behaves like its source."
+	}
+	if skipped > 0 {
+		return fmt.Sprintf("Verified: %d checks passed, %d skipped.", passed, skipped)
 	}
 	return fmt.Sprintf("Verified: %d checks passed.", passed)
 }
