@@ -28,7 +28,9 @@ type Progress struct {
 
 // State is how far a job is.
 type State struct {
-	Stage string `json:"stage"`
+	// Package is the package that the job makes, empty if that goes without saying.
+	Package string `json:"package,omitempty"`
+	Stage   string `json:"stage"`
 	// Number counts the stages from 1 to Of; 0 outside a job.
 	Number int `json:"number,omitempty"`
 	Of     int `json:"of,omitempty"`

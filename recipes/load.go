@@ -179,6 +179,9 @@ func (r *Recipe) readLimits() error {
 	if l.Threads < 0 || l.Threads > maxThreads {
 		return r.Errorf("limits.threads", "must be 0, for all cores, or a number up to %d, not %d", maxThreads, l.Threads)
 	}
+	if most := 1 + maxVariants; l.Parallel < 0 || l.Parallel > most {
+		return r.Errorf("limits.parallel", "must be 0, for automatic, or a number up to %d, not %d", most, l.Parallel)
+	}
 	return nil
 }
 

@@ -31,11 +31,11 @@ func (t *tool) channelsCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list the channels and their releases, newest first", ArgsUsage: "PLACE", Flags: []cli.Flag{jsonFlag()},
-				Action: t.listChannels,
+				Action: t.listChannels, CustomHelpTemplate: help("llmexport channels list hf://someone/qwen3-0.6b-int4"),
 			},
 			{
 				Name: "remove", Usage: "take a package out of a channel; the place keeps it", ArgsUsage: "PLACE CHANNEL PACKAGE",
-				Action: t.removeFromChannel,
+				Action: t.removeFromChannel, CustomHelpTemplate: help("llmexport channels remove oci://ghcr.io/someone/qwen3 stable qwen3-0.6b-int2"),
 			},
 		},
 	}

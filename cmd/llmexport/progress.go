@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +32,10 @@ type progress struct {
 	box  *mpb.Progress
 	last map[string]line
 
-	current *pipeline.Progress // what follows the job at work, or nil
-	halt    chan struct{}      // closed to end the ticks, or nil
-	halted  chan struct{}      // closed when they have ended
+	several bool                          // several packages are made, so that the display names them
+	current map[*pipeline.Progress]string // what follows the jobs at work, and the names of their packages
+	halt    chan struct{}                 // closed to end the ticks, or nil
+	halted  chan struct{}                 // closed when they have ended
 }
 
 // bar is a line of the terminal.
@@ -77,14 +81,26 @@ func (p *progress) start(mode string, w io.Writer, terminal bool) error {
 		return usagef("--progress must be auto, bar, json or none, not %q", mode)
 	}
 	p.w, p.bars, p.last, p.log = w, map[string]*bar{}, map[string]line{}, zerolog.Nop()
+	p.current = map[*pipeline.Progress]string{}
 	return nil
 }
 
-// follow returns what follows a job for the display. The display is refreshed from the first state of the job until stop.
-func (p *progress) follow() (x *pipeline.Progress) {
+// packages tells the display how many packages are made.
+func (p *progress) packages(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.several = n > 1
+}
+
+// follow returns what follows the job of a package, or another if name is empty, for the display. The display is refreshed
+// from the first state of the job until leave or stop.
+func (p *progress) follow(name string) (x *pipeline.Progress) {
 	x = pipeline.NewProgress(func(s pipeline.State) {
 		p.mu.Lock()
-		if p.current = x; p.halt == nil {
+		if p.several {
+			s.Package = name
+		}
+		if p.current[x] = s.Package; p.halt == nil {
 			p.halt, p.halted = make(chan struct{}), make(chan struct{})
 			go p.tick(p.halt, p.halted)
 		}
@@ -106,9 +122,11 @@ func (p *progress) tick(halt <-chan struct{}, halted chan<- struct{}) {
 		case <-t.C:
 		}
 		p.mu.Lock()
-		x := p.current
+		all := slices.Collect(maps.Keys(p.current))
 		p.mu.Unlock()
-		x.Tick()
+		for _, x := range all {
+			x.Tick()
+		}
 	}
 }
 
@@ -135,8 +153,8 @@ func (p *progress) report(stage, what string, done, total int64) {
 
 // show displays the state of a job.
 func (p *progress) show(s pipeline.State) {
-	s.Stage, s.What = sheet.Plain(s.Stage), sheet.Plain(s.What)
-	key := s.Stage + " " + s.What
+	s.Package, s.Stage, s.What = sheet.Plain(s.Package), sheet.Plain(s.Stage), sheet.Plain(s.What)
+	key := s.Package + " " + s.Stage + " " + s.What
 	p.mu.Lock()
 	var message func()
 	switch p.mode {
@@ -175,17 +193,21 @@ func (p *progress) message(s pipeline.State) func() {
 		return nil
 	}
 	now := time.Now()
-	last, ok := p.last[""]
+	last, ok := p.last[s.Package]
 	if !ok {
-		p.last[""] = line{at: now.Add(firstLog - logInterval)}
+		p.last[s.Package] = line{at: now.Add(firstLog - logInterval)}
 		return nil
 	}
 	if now.Sub(last.at) < logInterval {
 		return nil
 	}
-	p.last[""] = line{at: now}
+	p.last[s.Package] = line{at: now}
 	return func() {
-		e := p.log.Info().Str("stage", s.Stage).Str("of", fmt.Sprintf("%d/%d", s.Number, s.Of)).Str("done", percent(s.Fraction)).
+		e := p.log.Info()
+		if s.Package != "" {
+			e = e.Str("package", s.Package)
+		}
+		e = e.Str("stage", s.Stage).Str("of", fmt.Sprintf("%d/%d", s.Number, s.Of)).Str("done", percent(s.Fraction)).
 			Str("elapsed", span(s.Elapsed))
 		if s.Left >= 0 {
 			e = e.Str("left", span(s.Left))
@@ -208,6 +230,9 @@ func (p *progress) draw(s pipeline.State) {
 	}
 	if s.Number == 0 || s.Stage == "fetch" && s.What != "" {
 		key, name = s.Stage+" "+s.What, name+" "+s.What
+	}
+	if s.Package != "" {
+		key, name = barKey(s.Package, key), s.Package+" "+name
 	}
 	b := p.bars[key]
 	if b == nil || !b.IsRunning() {
@@ -266,11 +291,33 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%dd%dh", n/24, n%24)
 }
 
+// barKey is the key of the bar of a package.
+func barKey(name, key string) string { return name + "\x00" + key }
+
+// leave ends the display of one job; those of others stay.
+func (p *progress) leave(x *pipeline.Progress) {
+	p.mu.Lock()
+	name, shown := p.current[x]
+	delete(p.current, x)
+	for key, b := range p.bars {
+		if shown && name != "" && strings.HasPrefix(key, barKey(name, "")) {
+			b.Abort(true)
+			delete(p.bars, key)
+		}
+	}
+	last := len(p.current) == 0
+	p.mu.Unlock()
+	if last {
+		p.stop()
+	}
+}
+
 // stop removes the bars; new ones may follow.
 func (p *progress) stop() {
 	p.mu.Lock()
 	halt, halted := p.halt, p.halted
-	p.halt, p.current = nil, nil
+	p.halt = nil
+	clear(p.current)
 	p.mu.Unlock()
 	if halt != nil {
 		close(halt)

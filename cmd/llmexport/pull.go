@@ -175,7 +175,7 @@ func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {
 	if err != nil {
 		return pipeline.Limits{}, err
 	}
-	l := pipeline.Limits{Memory: memory, Threads: threads, Progress: t.progress.follow()}
+	l := pipeline.Limits{Memory: memory, Threads: threads, Progress: t.progress.follow("")}
 	if l.Threads == 0 {
 		l.Threads = goruntime.GOMAXPROCS(0)
 	}

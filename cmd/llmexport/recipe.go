@@ -93,7 +93,7 @@ func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
 
 // limits returns the limits of the recipe on this machine.
 func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
-	l := pipeline.Limits{Memory: int64(r.Limits.Memory), Threads: r.Limits.Threads, Progress: t.progress.follow()}
+	l := pipeline.Limits{Memory: int64(r.Limits.Memory), Threads: r.Limits.Threads, Progress: t.progress.follow(r.Name)}
 	if l.Threads == 0 {
 		l.Threads = goruntime.GOMAXPROCS(0)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
@@ -102,58 +101,6 @@ func (t *tool) run(c *cli.Context) error {
 	return err
 }
 
-// makeAll makes the packages of a recipe one after the other, and prints their results unless JSON is wanted. Channels move
-// once all packages are published.
-func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, []publish.Move, error) {
-	st, err := openStore(c, tasks[0])
-	if err != nil {
-		return nil, nil, err
-	}
-	defer st.Close()
-	results := make([]outcome, 0, len(tasks))
-	var errs []error
-	for _, x := range tasks {
-		x.Store, x.DryRun = st, c.Bool("dry-run")
-		if c.Bool("replace") {
-			if err := allowReplace(x); err != nil {
-				return nil, nil, err
-			}
-		}
-		holdMemory(x.Limits.Memory)
-		o, err := t.execute(c.Context, x)
-		if err != nil {
-			o.Error = err.Error()
-			if len(tasks) > 1 {
-				err = fmt.Errorf("%s: %w", o.Name, err)
-			}
-			errs = append(errs, err)
-		}
-		results = append(results, o)
-		if !c.Bool("json") {
-			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
-				return results, nil, errors.Join(append(errs, werr)...)
-			}
-		}
-		// The other packages do not depend on one that failed verification.
-		var failed *stage.FailedError
-		if err != nil && !errors.As(err, &failed) {
-			break
-		}
-	}
-	var shown []publish.Shown
-	for _, x := range tasks {
-		shown = append(shown, x.Shown...)
-	}
-	if len(errs) > 0 {
-		if len(shown) > 0 {
-			zerolog.Ctx(c.Context).Warn().Msg("channels stay where they are, because not every package was published")
-		}
-		return results, nil, errors.Join(errs...)
-	}
-	moves, err := publish.MoveChannels(c.Context, shown)
-	return results, moves, err
-}
-
 // allowReplace allows packages of ours to be replaced wherever a run publishes.
 func allowReplace(x *stage.Run) error {
 	x.Publish = x.Publish.Targets(x)
@@ -170,7 +117,7 @@ func allowReplace(x *stage.Run) error {
 func (t *tool) execute(ctx context.Context, x *stage.Run) (outcome, error) {
 	defer x.Close()
 	timings, err := x.Execute(ctx, "")
-	t.progress.stop()
+	t.progress.leave(x.Limits.Progress)
 	o := outcome{Name: x.Recipe.Name, Published: append([]place.Receipt{}, x.Published...), changes: append([]publish.PlaceDiff{}, x.Changes...)}
 	if !x.Verdict.Made() { // the run ended before verification
 		return o, err

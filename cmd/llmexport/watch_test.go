@@ -71,6 +71,11 @@ func cmdHub(ts *testscript.TestScript, neg bool, args []string) {
 		if strconv.Itoa(n) != args[3] {
 			ts.Fatalf("%d answers %s about %s, want %s", n, args[2], args[1], args[3])
 		}
+	case "sent4": // how often the content of a file was sent
+		n := len(h.Requests("GET", "/"+args[1]+"/resolve/*/"+args[2]))
+		if strconv.Itoa(n) != args[3] {
+			ts.Fatalf("%s was sent %d times, want %s", args[2], n, args[3])
+		}
 	default:
 		ts.Fatalf("no such use of hub: %v", args)
 	}

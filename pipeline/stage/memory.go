@@ -70,6 +70,12 @@ func (q *Quantize) demands(r *Run, src *source.Source) ([]assemble.Demand, error
 	return append(list, assemble.Verification(ref, o.Window)), nil
 }
 
+// MemoryLimitError rejects a memory limit, at its place in the recipe, that a part of the run would exceed.
+type MemoryLimitError struct{ err error }
+
+func (e *MemoryLimitError) Error() string { return e.err.Error() }
+func (e *MemoryLimitError) Unwrap() error { return e.err }
+
 // fits rejects a limit that some part of the run would exceed, before any part begins.
 func (q *Quantize) fits(r *Run, src *source.Source) error {
 	list, err := q.demands(r, src)
@@ -78,7 +84,7 @@ func (q *Quantize) fits(r *Run, src *source.Source) error {
 	}
 	most := slices.MaxFunc(list, func(a, b assemble.Demand) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	if err := most.Within(r.Limits.Memory, src.Decoder); err != nil {
-		return r.Recipe.Errorf("limits.memory", "%v", err)
+		return &MemoryLimitError{r.Recipe.Errorf("limits.memory", "%v", err)}
 	}
 	return nil
 }
