@@ -93,7 +93,8 @@ func printDevice(w io.Writer, r *device.Result) error {
 		release = "of an unknown release"
 	}
 	s.Row("engine", fmt.Sprintf("MNN %s for %s, %s", release, r.Engine.ABI, r.Engine.Program))
-	s.Row("package", fmt.Sprintf("%s, %d of %d files pushed (%s)", r.Dir, r.Transfer.Pushed, r.Transfer.Files, sheet.Size(r.Transfer.Bytes)))
+	x := r.Transfer
+	s.Row("package", fmt.Sprintf("%s, %d of %d files pushed (%s)", r.Dir, x.Pushed, x.Files, sheet.Size(x.Bytes)))
 	if err := s.Write(w, true); err != nil {
 		return err
 	}

@@ -28,8 +28,11 @@ const State = "FAKEADB"
 // Programs are the programs by name. Each uses the arguments and the environment of the process, and ends it.
 func Programs() map[string]func() {
 	return map[string]func(){
-		"adb": func() { os.Exit(adb(os.Args[1:])) }, "getprop": func() { os.Exit(getprop(os.Args[1:])) },
-		"logcat": func() { os.Exit(logcat()) }, "llm_demo": func() { os.Exit(demo(os.Args)) }, "ppl_eval": func() { os.Exit(evaluate(os.Args)) },
+		"adb":      func() { os.Exit(adb(os.Args[1:])) },
+		"getprop":  func() { os.Exit(getprop(os.Args[1:])) },
+		"logcat":   func() { os.Exit(logcat()) },
+		"llm_demo": func() { os.Exit(demo(os.Args)) },
+		"ppl_eval": func() { os.Exit(evaluate(os.Args)) },
 	}
 }
 
@@ -152,7 +155,8 @@ func shell(script string) int {
 	case "nosum":
 		script = strings.ReplaceAll(script, "type sha256sum", "false")
 	case "nospace":
-		script = "df() { printf 'Filesystem 1K-blocks Used Available Use%% Mounted on\\n/dev/block/dm-9\\n 100 99 1 99%% /data\\n'; }\n" + script
+		const full = `Filesystem 1K-blocks Used Available Use%% Mounted on\n/dev/block/dm-9\n 100 99 1 99%% /data\n`
+		script = "df() { printf '" + full + "'; }\n" + script
 	}
 	if runner := state("runner"); runner != nil {
 		if before, after, ok := strings.Cut(script, library); ok {

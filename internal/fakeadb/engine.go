@@ -8,9 +8,11 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
@@ -63,6 +65,7 @@ func open(config string) (*runtime.Package, *runtime.Session, error) {
 //	cut       the output ends within the table
 //	mute      it prints nothing
 //	log       messages go to the log of Android, as with MNN_USE_LOGCAT
+//	hang      it runs until it is terminated, and leaves the files running and terminated in the state
 //	worse     ppl_eval computes a perplexity that is 5 % larger
 func demo(args []string) int {
 	f := fault("engine")
@@ -73,6 +76,13 @@ func demo(args []string) int {
 		return complain(7, "terminating")
 	case "mute":
 		return 0
+	case "hang":
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGTERM)
+		_ = os.WriteFile(filepath.Join(os.Getenv(State), "running"), nil, 0o644)
+		<-terminated
+		_ = os.WriteFile(filepath.Join(os.Getenv(State), "terminated"), nil, 0o644)
+		return 1
 	}
 	if len(args) != 4 {
 		fmt.Printf("Usage: %s config.json <prompt.txt>\n", args[0])
@@ -93,11 +103,12 @@ func demo(args []string) int {
 	fmt.Fprintf(messages, "The device supports: i8sdot:1, fp16:1, i8mm: 1, sve2: 1, sme2: 0\n")
 	p, sess, err := open(args[1])
 	if err != nil || f == "init" {
-		fmt.Fprintf(messages, "[Error]: LLM model file not found: %vllm.mnn\nLLM init error\nmain, 276, cost time: 15.375000 ms\n", err)
+		fmt.Fprintf(messages, "[Error]: LLM model file not found: %v\nLLM init error\nmain, 276, cost time: 15.375000 ms\n", err)
 		return 0
 	}
 	defer p.Close()
-	fmt.Fprintf(messages, "main, 276, cost time: 1125.765015 ms\nPrepare for tuning opt Begin\nPrepare for tuning opt End\nmain, 284, cost time: 1570.437988 ms\n")
+	fmt.Fprint(messages, "main, 276, cost time: 1125.765015 ms\nPrepare for tuning opt Begin\nPrepare for tuning opt End\n"+
+		"main, 284, cost time: 1570.437988 ms\n")
 	b, err := os.ReadFile(args[2])
 	if err != nil {
 		return 1
@@ -147,9 +158,11 @@ func table(w io.Writer, f string, prompt, tokens int) {
 	if f == "cut" {
 		return
 	}
-	fmt.Fprintf(w, " vision time = 0.00 s\n pixels_mp = 0.00 MP\n  audio process time = 0.00 s\n  audio input time = 0.00 s\n"+
+	fmt.Fprintf(w, " vision time = 0.00 s\n pixels_mp = 0.00 MP\n"+
+		"  audio process time = 0.00 s\n  audio input time = 0.00 s\n"+
 		"prefill time = %.2f s\n decode time = %.2f s\n sample time = 0.00 s\nprefill speed = %.2f tok/s\n decode speed = %.2f tok/s\n"+
-		" vision speed = 0.000 MP/s\n audio RTF = nan \n##################################\n", float64(prompt)/200, float64(tokens)/50, 200.0, 50.0)
+		" vision speed = 0.000 MP/s\n audio RTF = nan \n##################################\n",
+		float64(prompt)/200, float64(tokens)/50, 200.0, 50.0)
 }
 
 // evaluate is ppl_eval CONFIG DIRECTORY of MNN 3.6.1.
@@ -170,7 +183,8 @@ func evaluate(args []string) int {
 		fmt.Println("Load prompt error")
 		return 0
 	}
-	fmt.Print("main, 43, cost time: 2232.081055 ms\nmain, 54, cost time: 166.104996 ms\ncontextLength=768 in main, 86 \nstride=512 in main, 87 \n")
+	fmt.Print("main, 43, cost time: 2232.081055 ms\nmain, 54, cost time: 166.104996 ms\n" +
+		"contextLength=768 in main, 86 \nstride=512 in main, 87 \n")
 	tokens := p.Tokenizer.Encode(string(b))
 	logits, err := sess.Forward(context.Background(), tokens)
 	if err != nil || len(tokens) > 768 {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Error is a problem with adb, the device or the engine on it, with a hint about its solution.
@@ -145,6 +146,9 @@ func usable(d attached) error {
 	return problem("start Android on the device", "device %s is in state %q, not in Android", d.serial, d.state)
 }
 
+// waitDelay is how long the output of adb may stay open after an interrupt: a server that it has started can hold it.
+const waitDelay = 2 * time.Second
+
 // command runs adb and returns what it prints.
 func (a *ADB) command(ctx context.Context, args ...string) (stdout []byte, stderr string, err error) {
 	if a.serial != "" {
@@ -153,6 +157,7 @@ func (a *ADB) command(ctx context.Context, args ...string) (stdout []byte, stder
 	var out, errs bytes.Buffer
 	c := exec.CommandContext(ctx, a.path, args...)
 	c.Stdout, c.Stderr = &out, &errs
+	c.WaitDelay = waitDelay
 	err = c.Run()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

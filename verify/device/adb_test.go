@@ -13,14 +13,17 @@ const devicesOutput = "List of devices attached\nfake-1\tdevice\n192.168.0.9:555
 func TestParseDevices(t *testing.T) {
 	t.Parallel()
 	list, err := parseDevices(devicesOutput)
-	if err != nil || len(list) != 3 || list[0] != (attached{"fake-1", "device"}) || !strings.HasPrefix(list[2].state, "no permissions") {
+	if err != nil || len(list) != 3 || list[0] != (attached{"fake-1", "device"}) || !strings.HasPrefix(list[2].state, "no perm") {
 		t.Errorf("%v, %v", list, err)
 	}
-	list, err = parseDevices("* daemon not running; starting now at tcp:5037\r\n* daemon started successfully\r\nList of devices attached\r\nx\tdevice\r\n\r\n")
+	list, err = parseDevices("* daemon not running; starting now at tcp:5037\r\n* daemon started successfully\r\n" +
+		"List of devices attached\r\nx\tdevice\r\n\r\n")
 	if err != nil || len(list) != 1 || list[0].state != "device" {
 		t.Errorf("with messages of the server: %v, %v", list, err)
 	}
-	for _, bad := range []string{"", "error: cannot connect to daemon\n", "List of devices attached\nserial device\n", "Devices:\nx\tdevice\n"} {
+	for _, bad := range []string{
+		"", "error: cannot connect to daemon\n", "List of devices attached\nserial device\n", "Devices:\nx\tdevice\n",
+	} {
 		if list, err := parseDevices(bad); err == nil {
 			t.Errorf("%q gives %v", bad, list)
 		}
@@ -103,9 +106,10 @@ func TestParseFree(t *testing.T) {
 		want int64
 		ok   bool
 	}{
-		"toybox":  {"Filesystem     1K-blocks     Used Available Use% Mounted on\n/dev/block/dm-9 112000000 50000000  62000000  45% /data\n", 62000000 << 10, true},
-		"toolbox": {"Filesystem               Size     Used     Free   Blksize\n/data                  25.0G    13.0G    12.0G   4096\n", 0, false},
-		"wrapped": {"Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/mapper/a-very-long-name\n 100 40 60 40% /\n", 60 << 10, true},
+		"toybox": {"Filesystem     1K-blocks     Used Available Use% Mounted on\n" +
+			"/dev/block/dm-9 112000000 50000000  62000000  45% /data\n", 62000000 << 10, true},
+		"toolbox": {"Filesystem       Size     Used     Free   Blksize\n/data           25.0G    13.0G    12.0G   4096\n", 0, false},
+		"wrapped": {"Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/mapper/long-name\n 100 40 60 40% /\n", 60 << 10, true},
 		"empty":   {"", 0, false},
 		"error":   {"df: /nowhere: No such file or directory\n", 0, false},
 	} {
@@ -145,7 +149,10 @@ func TestRelease(t *testing.T) {
 	for _, tc := range []struct {
 		a, b  string
 		older bool
-	}{{"3.5.0", "3.6.0", true}, {"3.6.1", "3.6.0", false}, {"3.6.0", "3.6.0", false}, {"3.9.0", "3.10.0", true}, {"", "3.6.0", false}, {"3.6.0", "", false}} {
+	}{
+		{"3.5.0", "3.6.0", true}, {"3.6.1", "3.6.0", false}, {"3.6.0", "3.6.0", false}, {"3.9.0", "3.10.0", true},
+		{"", "3.6.0", false}, {"3.6.0", "", false},
+	} {
 		if olderRelease(tc.a, tc.b) != tc.older {
 			t.Errorf("%s before %s: %v", tc.a, tc.b, !tc.older)
 		}

@@ -78,9 +78,9 @@ func (s *session) checkGoldens(ctx context.Context, x setting, prompts []prompt)
 	}
 	if m.Outcome == about.Passed {
 		m.Value = &gap
-		m.Detail = fmt.Sprintf("%d prompts; %d of %d tokens as in float on this computer until the first difference of each", len(prompts), same, tokens)
+		m.Detail = fmt.Sprintf("%d prompts; %d of %d tokens come before the first that differs from float on this computer",
+			len(prompts), same, tokens)
 	}
-	zerolog.Ctx(ctx).Info().Str("outcome", string(m.Outcome)).Msg(m.Name)
 	s.result.Checks = append(s.result.Checks, m)
 	if !x.float {
 		s.result.Metrics = append(s.result.Metrics, speeds.measures()...)
@@ -100,6 +100,7 @@ func (s *session) continuation(ctx context.Context, x setting, p prompt, r *read
 		return nil, err
 	}
 	n := len(p.output)
+	zerolog.Ctx(ctx).Info().Str("config", x.file).Str("prompt", p.name).Msg("running " + demoProgram)
 	o, err := s.execute(ctx, s.o.Dir, s.work, demoProgram, x.file, promptFile, strconv.Itoa(n))
 	if err != nil {
 		return nil, verdict(err)
@@ -159,7 +160,6 @@ func (s *session) checkPerplexity(ctx context.Context, x setting) error {
 			return err
 		}
 	}
-	zerolog.Ctx(ctx).Info().Str("outcome", string(m.Outcome)).Msg(m.Name)
 	s.result.Checks = append(s.result.Checks, m)
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *session) measurePerplexity(ctx context.Context, x setting, text string,
 			if err != nil {
 				return err
 			}
-			limit += noiseFactor * math.Abs(math.Log(noisy/want))
+			limit += noiseFactor * math.Abs(noisy/want-1)
 		}
 	}
 	if _, err := s.do(ctx, "mkdir -p "+quote(s.work+"/"+textDir)); err != nil {
@@ -187,6 +187,7 @@ func (s *session) measurePerplexity(ctx context.Context, x setting, text string,
 	if err := s.putText(ctx, textDir+"/prompt.txt", text); err != nil {
 		return err
 	}
+	zerolog.Ctx(ctx).Info().Str("config", x.file).Int("tokens", len(tokens)).Msg("running " + perplexityProgram)
 	o, err := s.execute(ctx, s.o.Dir, s.work, perplexityProgram, x.file, textDir)
 	var got float64
 	if err == nil {
@@ -200,12 +201,12 @@ func (s *session) measurePerplexity(ctx context.Context, x setting, text string,
 	case err != nil:
 		return err
 	}
-	off := math.Abs(math.Log(got / want))
+	off := math.Abs(got/want - 1)
 	m.Limit, m.Outcome = fmt.Sprintf("<= %.3g", limit), about.Failed
 	if off <= limit {
 		m.Outcome = about.Passed
 	}
-	m.Detail = fmt.Sprintf("%.4f on the device, %.4f in float on this computer, over %d tokens; the value is the difference of their logarithms",
+	m.Detail = fmt.Sprintf("%.4f on the device, %.4f in float on this computer, over %d tokens; the value is the ratio, less 1",
 		got, want, len(tokens)-1)
 	if !math.IsNaN(off) && !math.IsInf(off, 0) {
 		m.Value = &off
@@ -215,9 +216,9 @@ func (s *session) measurePerplexity(ctx context.Context, x setting, text string,
 
 // speeds adds up what llm_demo reports.
 type speeds struct {
-	prompt, output               int
-	prefillSeconds, decodeSecond float64
-	peak                         int64
+	prompt, output                int
+	prefillSeconds, decodeSeconds float64
+	peak                          int64
 }
 
 func (sp *speeds) add(d *demoOutput, peak int64) {
@@ -225,7 +226,7 @@ func (sp *speeds) add(d *demoOutput, peak int64) {
 	if d.prefill > 0 && d.decode > 0 {
 		sp.prompt, sp.output = sp.prompt+d.promptTokens, sp.output+d.tokens
 		sp.prefillSeconds += float64(d.promptTokens) / d.prefill
-		sp.decodeSecond += float64(d.tokens) / d.decode
+		sp.decodeSeconds += float64(d.tokens) / d.decode
 	}
 }
 
@@ -237,8 +238,8 @@ func (sp *speeds) measures() []about.Measure {
 	if sp.prefillSeconds > 0 {
 		add("prefill", "tokens/s", float64(sp.prompt)/sp.prefillSeconds)
 	}
-	if sp.decodeSecond > 0 {
-		add("decode", "tokens/s", float64(sp.output)/sp.decodeSecond)
+	if sp.decodeSeconds > 0 {
+		add("decode", "tokens/s", float64(sp.output)/sp.decodeSeconds)
 	}
 	if sp.peak > 0 {
 		add("peak_memory", "bytes", float64(sp.peak))

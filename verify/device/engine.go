@@ -39,7 +39,8 @@ type engineError struct{ program, reason string }
 
 func (e *engineError) Error() string { return e.program + ": " + e.reason }
 
-const getEngine = "--engine-dir names a directory with llm_demo and the shared libraries of MNN, built for the device as docs/device.md shows"
+const getEngine = "--engine-dir names a directory with llm_demo and the shared libraries of MNN, built for the device; " +
+	"docs/device.md shows how to build them"
 
 // engineFiles lists what is pushed of a directory with an engine: the two programs and all shared libraries.
 func engineFiles(ctx context.Context, dir string) ([]file, error) {

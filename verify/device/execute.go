@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // outcome is what a program left behind.
@@ -19,18 +18,20 @@ type outcome struct {
 	peak int64
 }
 
-// script runs a program in a directory of its own. It leaves the files out, err, log, status and peak there, and pid while
-// the program runs. Android keeps messages of some builds in its log; where there is no such program the file is empty.
-const script = `cd %s || exit
+// script runs a program in a directory of its own, where it leaves the files out, err, log and status. Android keeps the messages
+// of some builds in its log; where there is no logcat that file is empty. The program is ended when the directory is removed or
+// the script is, so that nothing goes on after an interrupt. A message to a connection that is closed would end the script first.
+const script = `exec >/dev/null 2>&1
+cd %s || exit
 rm -rf run && mkdir run || exit
 LD_LIBRARY_PATH=%s %s >run/out 2>run/err </dev/null &
 pid=$!
-echo $pid >run/pid
-while grep VmHWM /proc/$pid/status >run/now 2>/dev/null; do mv run/now run/peak; sleep 0.2 || sleep 1; done
+trap 'kill $pid' HUP INT TERM
+while grep VmHWM /proc/$pid/status >run/now; do mv run/now run/peak; sleep 0.2 || sleep 1; done
+[ -d run ] || kill $pid
 wait $pid
 echo $? >run/status
-logcat -d -v raw --pid=$pid -s MNNJNI >run/log 2>/dev/null
-rm -f run/pid run/now
+logcat -d -v raw --pid=$pid -s MNNJNI >run/log
 true`
 
 // execute runs a program of the engine with arguments, which are files of the working directory or numbers.
@@ -38,9 +39,6 @@ func (a *ADB) execute(ctx context.Context, engineDir, work, program string, args
 	command := quote(path.Join(engineDir, program)) + " " + words(args)
 	_, code, err := a.Shell(ctx, fmt.Sprintf(script, quote(work), quote(engineDir), command))
 	if err != nil {
-		if ctx.Err() != nil {
-			a.stop(ctx, work)
-		}
 		return nil, err
 	}
 	if code != 0 {
@@ -56,16 +54,6 @@ func (a *ADB) execute(ctx context.Context, engineDir, work, program string, args
 		return nil, err
 	}
 	return readOutcome(local, program)
-}
-
-// stopLimit bounds the clean-up after an interrupt.
-const stopLimit = 10 * time.Second
-
-// stop ends the program that runs in a working directory.
-func (a *ADB) stop(ctx context.Context, work string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
-	defer cancel()
-	_, _, _ = a.Shell(ctx, "kill $(cat "+quote(path.Join(work, "run", "pid"))+")")
 }
 
 // readOutcome reads the files of script. A program that did not end by itself with code 0 is an [*engineError].

@@ -136,7 +136,8 @@ func (a *ADB) sizes(ctx context.Context, dir string, names []string) (map[string
 	if len(names) == 0 {
 		return sizes, nil
 	}
-	out, _, err := a.Shell(ctx, "cd "+quote(dir)+" || exit\nfor f in "+words(names)+"; do [ -f \"$f\" ] && echo \"$(wc -c <\"$f\") $f\"; done")
+	const each = `; do [ -f "$f" ] && echo "$(wc -c <"$f") $f"; done`
+	out, _, err := a.Shell(ctx, "cd "+quote(dir)+" || exit\nfor f in "+words(names)+each)
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +153,9 @@ func (a *ADB) sizes(ctx context.Context, dir string, names []string) (map[string
 // digests returns the SHA-256 of files that exist; ok is false if the device lacks the program.
 func (a *ADB) digests(ctx context.Context, dir string, names []string) (sums map[string]string, ok bool, err error) {
 	const none = "none"
+	const exists = "type sha256sum >/dev/null 2>&1 || { echo " + none + "; exit; }\n"
 	sums = map[string]string{}
-	out, _, err := a.Shell(ctx, "type sha256sum >/dev/null 2>&1 || { echo "+none+"; exit; }\ncd "+quote(dir)+" && sha256sum -- "+words(append(names, "/dev/null")))
+	out, _, err := a.Shell(ctx, exists+"cd "+quote(dir)+" && sha256sum -- /dev/null "+words(names))
 	if err != nil || strings.TrimSpace(out) == none {
 		return sums, false, err
 	}

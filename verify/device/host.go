@@ -31,7 +31,7 @@ const (
 	// noiseFactor allows the engine twice the largest difference that activations in int8 make on this computer: the engine rounds
 	// them alike, but not to the same bits.
 	noiseFactor = 2
-	// floatRatio and halfRatio bound how far the logarithm of the perplexity may differ. Over 512 tokens a divergence of 0.004 nats,
+	// floatRatio and halfRatio bound how far the ratio of two perplexities may be from 1. Over 512 tokens a divergence of 0.004 nats,
 	// the largest measured for int8 activations, is a standard deviation of 0.4 %; 2 % is five of them.
 	floatRatio, halfRatio = 1e-3, 0.02
 )
@@ -74,7 +74,7 @@ func (s *session) prompts(ctx context.Context) (list []prompt, skipped []string,
 			switch {
 			case len(g.Output) == 0:
 			case !onePrompt(p.text) || !slices.Equal(s.pkg.Tokenizer.Encode(p.text), g.Prompt):
-				skipped = append(skipped, fmt.Sprintf("golden %d of the manifest: %s reads prompts as lines of text, which cannot give its tokens", i, demoProgram))
+				skipped = append(skipped, fmt.Sprintf("golden %d of the manifest: %s reads lines of text, and none has its tokens", i, demoProgram))
 			default:
 				list = append(list, p)
 			}

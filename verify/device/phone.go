@@ -51,7 +51,9 @@ func (a *ADB) Phone(ctx context.Context) (*Phone, error) {
 }
 
 // machines are the ABIs of the machines of uname, for systems without the properties of Android.
-var machines = map[string]string{"aarch64": "arm64-v8a", "armv7l": "armeabi-v7a", "armv8l": "armeabi-v7a", "x86_64": "x86_64", "i686": "x86"}
+var machines = map[string]string{
+	"aarch64": "arm64-v8a", "armv7l": "armeabi-v7a", "armv8l": "armeabi-v7a", "x86_64": "x86_64", "i686": "x86",
+}
 
 // parsePhone reads the output of describe.
 func parsePhone(out string) *Phone {

@@ -55,7 +55,8 @@ func (e *readError) Error() string {
 	case math.IsInf(e.gap, 1):
 		return fmt.Sprintf("token %d: %q begins with no token of the vocabulary", e.step, rest)
 	}
-	return fmt.Sprintf("token %d: the engine went on with %q, whose logit is %.3g below the best; up to %.3g is noise", e.step, rest, e.gap, e.allowed)
+	return fmt.Sprintf("token %d: the engine continues with %q, whose logit is %.3g below the best; up to %.3g is noise",
+		e.step, rest, e.gap, e.allowed)
 }
 
 // read finds at most n tokens after a prompt that give the text. count is the number of tokens that the engine reports, the
@@ -105,7 +106,7 @@ func (s *search) step(ctx context.Context, rest string) (bool, error) {
 	if math.IsNaN(best) {
 		return false, fmt.Errorf("the model computes NaN on this computer")
 	}
-	gap, at := s.found.gap, s.found.at
+	gap, at, fits := s.found.gap, s.found.at, false
 	for _, t := range s.candidates(logits, best) {
 		piece := s.pkg.Tokenizer.Decode([]int32{t})
 		distance := best - float64(logits[t])
@@ -123,6 +124,7 @@ func (s *search) step(ctx context.Context, rest string) (bool, error) {
 		if !strings.HasPrefix(rest, piece) {
 			continue
 		}
+		fits = true
 		s.found.tokens = append(s.found.tokens[:done:done], t)
 		if ok, err := s.step(ctx, rest[len(piece):]); ok || err != nil {
 			return ok, err
@@ -130,7 +132,9 @@ func (s *search) step(ctx context.Context, rest string) (bool, error) {
 		s.found.tokens = s.found.tokens[:done]
 	}
 	s.found.gap, s.found.at = gap, at
-	s.note(done, rest, logits, best)
+	if !fits {
+		s.note(done, rest, logits, best)
+	}
 	return false, nil
 }
 

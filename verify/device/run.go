@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -110,15 +111,16 @@ func Run(ctx context.Context, dir string, m *manifest.Manifest, o Options) (_ *R
 		return nil, err
 	}
 	defer p.Close()
-	name := filepath.Base(filepath.Clean(dir))
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Base(abs)
 	if m != nil {
 		name = m.Name
 	}
-	if abs, err := filepath.Abs(dir); err == nil && m == nil {
-		name = filepath.Base(abs)
-	}
-	s := &session{o: o, dir: dir, m: m, pkg: p, remote: path.Join(o.Dir, name), work: path.Join(o.Dir, name+"."+workName), result: &Result{}}
-	s.result.Dir = s.remote
+	s := &session{o: o, dir: dir, m: m, pkg: p, remote: path.Join(o.Dir, name), work: path.Join(o.Dir, name+"."+workName)}
+	s.result = &Result{Dir: s.remote, Checks: []about.Measure{}, Metrics: []about.Measure{}}
 	if s.files, err = s.packageFiles(ctx); err != nil {
 		return nil, err
 	}
@@ -197,12 +199,15 @@ func (s *session) prepare(ctx context.Context) error {
 	return err
 }
 
-// leave removes the working directory and, if asked to, the package and the engine that was copied. It does so after an
-// interrupt, too.
+// leaveLimit bounds the time that cleaning up takes after an interrupt.
+const leaveLimit = 10 * time.Second
+
+// leave removes the working directory, which ends a program that runs there, and, if asked to, the package and the engine that
+// was copied. It does so after an interrupt, too.
 func (s *session) leave(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 		defer cancel()
 	}
 	if _, _, err := s.Shell(ctx, "rm -rf "+quote(s.work)); err != nil || !s.o.Clean {
@@ -240,6 +245,9 @@ type setting struct {
 	gap float64
 }
 
+// alwaysFits is the size of weights, in bytes, that a device has memory for, even if it does not report any.
+const alwaysFits = 256 << 20
+
 // tooLarge returns a sentence if the device lacks the memory for weights in float32.
 func (s *session) tooLarge() string {
 	var need int64
@@ -257,10 +265,10 @@ func (s *session) tooLarge() string {
 		need *= 8 // of 4 bits
 	}
 	free := s.result.Phone.Available
-	if free == 0 || need <= free/2 {
+	if need <= max(free/2, alwaysFits) {
 		return ""
 	}
-	return fmt.Sprintf("the engine in float: the weights take %s there, and %s of memory are available", sheet.Size(need), sheet.Size(free))
+	return fmt.Sprintf("the engine in float, where the weights take %s; %s of memory are available", sheet.Size(need), sheet.Size(free))
 }
 
 // writeConfig puts the package's config.json into the working directory, changed so that the engine takes the files of the
