@@ -25,9 +25,17 @@ MNN_SOURCE ?= https://github.com/alibaba/MNN
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
 TORCH_FLAGS  ?=
+# The requests of `make serve-load`.
+REQUESTS ?= 20000
 # The clients that `make hub` tests against, unless HUB_PYTHON names a Python that has them.
 HUB ?= huggingface_hub==2.4.0 hf-xet==1.8.0 modelscope-hub==0.5.1
 export HUB_PYTHON ?=
+# The clients that `make serve-clients` talks to a server with; installed into .venv/clients, unless CLIENTS_PYTHON is set.
+CLIENTS ?= openai==3.54.0 lm_eval[api]==0.4.13
+export CLIENTS_PYTHON ?=
+# What `make page` tries the page of a server with; installed into .venv/page, unless PAGE_MODULES is set.
+PAGE ?= puppeteer-core@25.16.0 axe-core@4.14.1 @sparticuz/chromium@153.0.0
+export PAGE_MODULES ?=
 # The library that `make tokenizers` tests against; the folder with tokenizers of models, which are downloaded if it is empty.
 TOKENIZERS ?= tokenizers==0.23.3
 export LLMEXPORT_TOKENIZERS ?=
@@ -382,6 +390,28 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 hub: hub-venv ## test the fake hub, our cache and published repositories with the clients huggingface_hub and modelscope_hub (needs Python)
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./internal/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish/hubs
+
+.PHONY: serve-clients
+serve-clients: ## test llmexport serve with the Python libraries openai and lm_eval (needs Python)
+	@set -euo pipefail; dir=.venv/clients; py=$$dir/bin/python; \
+	if [ -z "$$CLIENTS_PYTHON" ] && ! $$py -c 'import openai, lm_eval' 2>/dev/null; then \
+		rm -rf $$dir; $(PYTHON) -m venv $$dir; $$py -m pip install --quiet $(CLIENTS); echo "$$dir: $(CLIENTS)"; \
+	fi
+	go test -tags clients -count=1 -timeout 20m -run 'OpenAI|LMEval' $(TESTFLAGS) ./runtime/serve
+
+.PHONY: page
+page: ## test the page of llmexport serve in headless Chromium, with axe (needs npm); LLMEXPORT_SHOTS is a folder for screenshots
+	@set -euo pipefail; dir=.venv/page; \
+	if ! command -v node >/dev/null; then echo "page: skipped, there is no node, which drives the browser"; exit 0; fi; \
+	if [ -z "$$PAGE_MODULES" ] && [ ! -d $$dir/node_modules/puppeteer-core ]; then \
+		rm -rf $$dir; mkdir -p $$dir; echo '{"private": true}' > $$dir/package.json; \
+		npm install --prefix $$dir --no-audit --no-fund --silent $(PAGE); echo "$$dir: $(PAGE)"; \
+	fi; \
+	go test -tags page -count=1 -timeout 10m -run TestPage $(TESTFLAGS) ./runtime/serve
+
+.PHONY: serve-load
+serve-load: ## send REQUESTS short requests to llmexport serve, cancelled ones among them, and check that its memory does not grow
+	LLMEXPORT_REQUESTS=$(REQUESTS) go test -count=1 -timeout 1h -v -run 'TestLoad$$' $(TESTFLAGS) ./runtime/serve
 
 .PHONY: kills
 kills: ## kill programs that fetch, calibrate, quantize, verify, publish and pull, KILLS times in each test or stage, and report the cost

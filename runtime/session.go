@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -72,21 +73,39 @@ func (s *Session) Fork() *Session {
 // Bytes returns the memory of keys, values and recurrent states of the conversation.
 func (s *Session) Bytes() (n int64) {
 	for _, st := range s.states {
-		n += st.Bytes()
+		cached, fixed := st.Bytes()
+		n += cached + fixed
 	}
 	return n
 }
 
-// Shared returns how many of the first tokens of a prompt Resume would keep.
+// BytesFor returns the memory that a conversation of n tokens takes. It is known once the session has computed a token.
+func (s *Session) BytesFor(n int) int64 {
+	cached, fixed := s.states[0].Bytes()
+	return fixed + cached/int64(max(1, blocks(s.Len())))*int64(blocks(n))
+}
+
+// blocks is how many blocks of a cache n positions occupy.
+func blocks(n int) int { return (n + kernel.CacheBlock - 1) / kernel.CacheBlock }
+
+// sharedGroup is the number of tokens of which Resume keeps a multiple, unless it keeps all: the kernels take so many
+// together, and the rest of a prompt then has the results that it has in the whole.
+const sharedGroup = 8
+
+// Shared returns how many of the first tokens of a prompt Resume would keep. Two at least are left to compute: in int8 mode
+// a single token is computed as in an answer, which differs from a prompt by more than rounding.
 func (s *Session) Shared(prompt []int32) int {
 	if len(s.states) != 1 || len(s.tokens) != s.Len() {
 		return 0
 	}
 	n := 0
-	for n < len(s.tokens) && n < len(prompt)-1 && s.tokens[n] == prompt[n] {
+	for n < len(s.tokens) && n < len(prompt)-2 && s.tokens[n] == prompt[n] {
 		n++
 	}
-	return n
+	if n == len(s.tokens) {
+		return n
+	}
+	return n / sharedGroup * sharedGroup
 }
 
 // Resume keeps the part of the conversation that a prompt begins with and returns its length, less than that of the prompt. The rest of the

@@ -95,8 +95,8 @@ func TestResume(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v; other logits than those of the whole prompt", err)
 	}
-	// At least one token is left to compute, as its logits are wanted.
-	if n := s.Resume(second); n != len(second)-1 {
+	// At least two tokens are left to compute.
+	if n := s.Resume(second); n != 48 {
 		t.Errorf("the same prompt: %d of %d tokens are kept", n, len(second))
 	}
 	if n := s.Resume([]int32{9, 9}); n != 0 || s.Len() != 0 {
@@ -132,6 +132,12 @@ func TestScore(t *testing.T) {
 	})
 	if err != nil || at != len(prompt) {
 		t.Errorf("%v after %d positions", err, at)
+	}
+	if n := s.Fork(); n.BytesFor(100) != 0 {
+		t.Errorf("%d bytes before anything is computed", n.BytesFor(100))
+	}
+	if got, want := fork.BytesFor(64+1), 2*fork.BytesFor(64); got != want || fork.BytesFor(53) != fork.Bytes() {
+		t.Errorf("%d bytes for 65 tokens, want %d; %d for 53, want %d", got, want, fork.BytesFor(53), fork.Bytes())
 	}
 	if fork.Bytes() == 0 || fork.Bytes() != s.Bytes() {
 		t.Errorf("%d bytes of keys and values, %d in the other session", fork.Bytes(), s.Bytes())

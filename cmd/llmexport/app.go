@@ -53,7 +53,7 @@ func (t *tool) app() *cli.App {
 			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
 			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.channelsCommand(), t.rollbackCommand(),
 			t.generateCommand(), t.benchCommand(),
-			t.chatCommand(),
+			t.chatCommand(), t.serveCommand(),
 			t.cacheCommand(), t.doctorCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
 		},
 	}

@@ -71,7 +71,7 @@ func TestRunKilled(t *testing.T) {
 		kills = n
 	}
 	dir := killRepo(t)
-	h := serve(t, dir, nil)
+	h := serveHub(t, dir, nil)
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Path: "*.safetensors", Server: "storage", Rate: killRate})
 	cache := os.Getenv("HF_HUB_CACHE")
 	recipe := filepath.Join(t.TempDir(), "recipe.yaml")

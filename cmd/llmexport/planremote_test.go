@@ -19,7 +19,7 @@ import (
 )
 
 // serve makes a directory the repository org/model of a hub that the program asks, with an empty cache.
-func serve(t *testing.T, dir string, sums map[string]string) *fakehub.Hub {
+func serveHub(t *testing.T, dir string, sums map[string]string) *fakehub.Hub {
 	t.Helper()
 	h := fakehub.New(fakehub.Options{LFSFrom: 1 << 10})
 	if _, err := h.Repo("org/model").CommitDir("main", dir, sums); err != nil {
@@ -125,7 +125,7 @@ func TestPlanRemote(t *testing.T) {
 		{"mxfp4", filepath.Join(families, "gpt_oss"), nil, "quantize.block=auto", 200 << 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := serve(t, c.dir, c.sums)
+			h := serveHub(t, c.dir, c.sums)
 			want, _ := planJSON(t, c.dir, "--set", c.set)
 			got, remote := planJSON(t, "hf://org/model@main", "--set", c.set)
 			if d := cmp.Diff(want, got); d != "" {
@@ -148,7 +148,7 @@ func TestPlanRemote(t *testing.T) {
 
 // Variants that do not keep their source fetch it once each, which the plan says of each.
 func TestPlanRemoteVariants(t *testing.T) {
-	serve(t, tiny, nil)
+	serveHub(t, tiny, nil)
 	recipe := filepath.Join(t.TempDir(), "recipe.yaml")
 	text := "version: 1\nname: a\nmodel: {repo: org/model}\nquantize: {block: auto}\nfetch: {keep: false}\nvariants: [{name: b, quantize: {bits: 8}}]\n"
 	if err := os.WriteFile(recipe, []byte(text), 0o666); err != nil {
@@ -167,7 +167,7 @@ func TestPlanRemoteVariants(t *testing.T) {
 
 // A recipe for a repository names what its headers tell, as that of a copy on the disk does, and no weights are served.
 func TestInitRemote(t *testing.T) {
-	h := serve(t, tiny, nil)
+	h := serveHub(t, tiny, nil)
 	recipe := func(args ...string) (int, string, string) {
 		var stdout, stderr bytes.Buffer
 		code := run(append([]string{"llmexport", "init", "-o", "-"}, args...), strings.NewReader(""), &stdout, &stderr)
@@ -207,7 +207,7 @@ func TestPlanNeedsWeights(t *testing.T) {
 		{"codes", codes, "quantize.block=auto", "the matrices are quantized"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := serve(t, c.dir, nil)
+			h := serveHub(t, c.dir, nil)
 			args := []string{"llmexport", "plan", "hf://org/model", "--set", c.set, "--measure"}
 			var stderr bytes.Buffer
 			code := run(args, strings.NewReader(""), io.Discard, &stderr)

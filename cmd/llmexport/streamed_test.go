@@ -15,7 +15,7 @@ func TestStreamed(t *testing.T) {
 		t.Skip("long; make test-all runs it")
 	}
 	source := filepath.Join(families, "qwen3-untied")
-	h := serve(t, source, nil)
+	h := serveHub(t, source, nil)
 	dir := t.TempDir()
 	recipe, out := filepath.Join(dir, "recipe.yaml"), filepath.Join(dir, "dist", "tiny")
 	text := "version: 1\nname: tiny\nmodel: {repo: org/model}\nfetch: {keep: false}\nquantize: {bits: 8, block: auto}\n" +

@@ -101,8 +101,9 @@ type State interface {
 	// Keep forgets all positions but the first n, at most Len, and reports whether it could: a recurrent layer keeps all or
 	// nothing. If not, nothing changes.
 	Keep(n int) bool
-	// Bytes is the memory of the cached positions and of what is reserved for further ones.
-	Bytes() int64
+	// Bytes is the memory of keys and values, for whole blocks of kernel.CacheBlock positions, and of recurrent states, which do
+	// not grow.
+	Bytes() (cached, fixed int64)
 }
 
 // Executable is a compiled graph, safe for concurrent use with different states.

@@ -20,6 +20,9 @@ type KVCache struct {
 // engineBlock is the number of keys that are weighted together (MNN_FLASH_ATTENTION_BLOCK_SIZE).
 const engineBlock = 64
 
+// CacheBlock is the number of positions for which a KVCache takes memory at a time.
+const CacheBlock = engineBlock
+
 // tileColumns is the number of columns of a tile.
 const tileColumns = 16
 

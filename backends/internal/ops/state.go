@@ -43,19 +43,19 @@ func (m *Memory) Keep(n int) bool {
 	return true
 }
 
-// Bytes is the memory of the caches and recurrent states.
-func (m *Memory) Bytes() (n int64) {
+// Bytes is the memory of the caches, and of the recurrent states.
+func (m *Memory) Bytes() (cached, fixed int64) {
 	for _, c := range m.Caches {
 		if c != nil {
-			n += c.Bytes()
+			cached += c.Bytes()
 		}
 	}
 	for _, l := range m.Linear {
 		if l != nil {
-			n += l.Bytes()
+			fixed += l.Bytes()
 		}
 	}
-	return n
+	return cached, fixed
 }
 
 // Truncate forgets the positions of a call that failed.

@@ -1,0 +1,69 @@
+//go:build clients
+
+package serve_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/serve"
+)
+
+// clientsPython returns a Python with the libraries openai and lm_eval: make serve-clients installs it, unless CLIENTS_PYTHON names one.
+func clientsPython() string {
+	if named := os.Getenv("CLIENTS_PYTHON"); named != "" {
+		return named
+	}
+	return "../../.venv/clients/bin/python"
+}
+
+// TestOpenAI talks to a server by the library openai.
+func TestOpenAI(t *testing.T) {
+	s := newServer(t, func(o *serve.Options) { o.Token = "secret"; o.Queue = 16 })
+	out, err := exec.CommandContext(t.Context(), clientsPython(), "testdata/clients.py", s.url, "tiny", "secret").Output()
+	if e, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("%v: %s", err, e.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Models, Concurrent     []string
+		Chat, Finish, Logprobs string
+		Top, Echo              []int
+		Usage                  int
+		Stream, Completion     string
+		StreamUsage            bool   `json:"stream_usage"`
+		CompletionStream       string `json:"completion_stream"`
+		Refused                [][]*string
+		Unauthorized           []*string
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a := s.post("/v1/chat/completions", `{`+greeting+`,"max_tokens":12,"temperature":0,"seed":3}`)
+	want := a.Choices[0].Message.Content
+	if !slices.Equal(found.Models, []string{"tiny"}) {
+		t.Errorf("models: %s", out)
+	}
+	if found.Chat != want || found.Stream != want || found.Logprobs != want || found.Finish != a.Choices[0].Finish {
+		t.Errorf("%s, want %q", out, want)
+	}
+	if found.Usage != 0 || !found.StreamUsage || !slices.Equal(found.Top, []int{2}) || !slices.Equal(found.Echo, []int{3, 4}) {
+		t.Errorf("%s", out)
+	}
+	text := *s.post("/v1/completions", `{"prompt":"My lord, the king","max_tokens":6,"temperature":0,"seed":3}`).Choices[0].Text
+	if found.Completion != text || found.CompletionStream != text || !slices.Equal(found.Concurrent, []string{text}) {
+		t.Errorf("%s, want %q", out, text)
+	}
+	for i, want := range [][2]string{{"NotFoundError", "model"}, {"BadRequestError", "temperature"}, {"BadRequestError", "tools"}} {
+		if got := found.Refused[i]; len(got) != 2 || got[1] == nil || *got[0] != want[0] || *got[1] != want[1] {
+			t.Errorf("refusal %d: %s, want %v", i, out, want)
+		}
+	}
+	if len(found.Unauthorized) == 0 || *found.Unauthorized[0] != "AuthenticationError" {
+		t.Errorf("without a token: %s", out)
+	}
+}

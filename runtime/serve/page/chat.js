@@ -1,0 +1,209 @@
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const turns = []; // {role, content}
+let model = {};
+let running = null; // AbortController of the answer in progress
+
+function say(text, error) {
+  $("status").textContent = text;
+  $("status").classList.toggle("error", Boolean(error));
+}
+
+function headers() {
+  const h = {"Content-Type": "application/json"};
+  if ($("token").value) h.Authorization = "Bearer " + $("token").value;
+  return h;
+}
+
+// problem reads the error of an answer.
+async function problem(response) {
+  try {
+    return (await response.json()).error.message;
+  } catch {
+    return "the server answered with status " + response.status;
+  }
+}
+
+async function start() {
+  try {
+    const response = await fetch("v1/models", {headers: headers()});
+    if (response.status === 401) {
+      $("token-row").hidden = false;
+      $("settings").open = true;
+      $("token").focus();
+      say("This server needs a token.");
+      return;
+    }
+    if (!response.ok) throw new Error(await problem(response));
+    model = (await response.json()).data[0];
+    $("model").textContent = model.id;
+    document.title = model.id + " · llmexport";
+    $("thinking-row").hidden = !model.capabilities.thinking;
+    say(model.capabilities.chat ? "" : "This package has no chat template, so there is nothing to talk to.", !model.capabilities.chat);
+  } catch (error) {
+    say("The server cannot be reached: " + error.message, true);
+  }
+}
+
+// show adds a message to the page and returns a function that sets its text.
+function show(role, content) {
+  $("empty").hidden = true;
+  const item = document.createElement("li");
+  item.className = role;
+  const head = document.createElement("div");
+  head.className = "head";
+  const name = document.createElement("h2");
+  name.textContent = role === "user" ? "You" : model.id || "Model";
+  const copy = document.createElement("button");
+  copy.type = "button";
+  copy.className = "copy";
+  copy.textContent = "Copy";
+  copy.setAttribute("aria-label", "Copy message " + ($("messages").children.length + 1));
+  const thought = document.createElement("details");
+  thought.className = "thought";
+  thought.hidden = true;
+  const summary = document.createElement("summary");
+  summary.textContent = "Thoughts";
+  const thinking = document.createElement("p");
+  thinking.className = "text";
+  thought.append(summary, thinking);
+  const text = document.createElement("p");
+  text.className = "text";
+  head.append(name, copy);
+  item.append(head, thought, text);
+  $("messages").append(item);
+  let all = "";
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(all);
+      say("Copied.");
+    } catch {
+      say("The browser does not allow copying here.", true);
+    }
+  });
+  const set = (value) => {
+    all = value;
+    const parts = /^\s*<think>([\s\S]*?)(?:<\/think>([\s\S]*))?$/.exec(value);
+    thought.hidden = !parts || !parts[1].trim();
+    thinking.textContent = parts ? parts[1].trim() : "";
+    text.textContent = parts ? (parts[2] || "").trimStart() : value;
+    const box = $("conversation");
+    box.scrollTop = box.scrollHeight;
+  };
+  set(content);
+  return set;
+}
+
+function number(id) {
+  const value = $(id).valueAsNumber;
+  return Number.isNaN(value) ? undefined : value;
+}
+
+function request() {
+  const messages = [...turns];
+  if ($("system").value.trim()) messages.unshift({role: "system", content: $("system").value});
+  const body = {model: model.id, messages, stream: true, stream_options: {include_usage: true}};
+  for (const id of ["temperature", "top_p", "top_k", "max_tokens", "seed"]) body[id] = number(id);
+  if (!$("thinking-row").hidden && $("thinking").value) {
+    const on = $("thinking").value === "on";
+    body.chat_template_kwargs = {enable_thinking: on, thinking: on};
+  }
+  return JSON.stringify(body);
+}
+
+// events yields the documents of a stream.
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const {value, done} = await reader.read();
+    if (done) return;
+    text += value;
+    const parts = text.split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const data = part.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new Error(event.error.message);
+      yield event;
+    }
+  }
+}
+
+async function ask(message) {
+  turns.push({role: "user", content: message});
+  show("user", message);
+  const set = show("assistant", "");
+  running = new AbortController();
+  $("send").disabled = true;
+  $("stop").hidden = false;
+  say("Answering.");
+  const begun = performance.now();
+  let answer = "", first = 0, end = "", usage = null;
+  try {
+    const response = await fetch("v1/chat/completions", {method: "POST", headers: headers(), body: request(), signal: running.signal});
+    if (!response.ok) throw new Error(await problem(response));
+    for await (const event of events(response)) {
+      usage = event.usage || usage;
+      const choice = event.choices[0];
+      if (!choice) continue;
+      if (choice.delta.content) {
+        first = first || performance.now();
+        answer += choice.delta.content;
+        set(answer);
+      }
+      end = choice.finish_reason || end;
+    }
+    const seconds = (performance.now() - first) / 1000;
+    const rate = usage && usage.completion_tokens > 1 && seconds > 0 ? ", " + ((usage.completion_tokens - 1) / seconds).toFixed(1) + " tokens/s" : "";
+    say(usage ? `${usage.prompt_tokens} prompt tokens (${usage.prompt_tokens_details.cached_tokens} cached), first after ` +
+      `${(((first || performance.now()) - begun) / 1000).toFixed(2)} s, ${usage.completion_tokens} tokens${rate}` +
+      (end === "length" ? "; the answer reached its limit of tokens" : "") : "Done.");
+  } catch (error) {
+    if (error.name === "AbortError") say("Stopped.");
+    else say(error.message, true);
+  }
+  running = null;
+  $("send").disabled = false;
+  $("stop").hidden = true;
+  if (answer) {
+    turns.push({role: "assistant", content: answer});
+  } else { // the question goes back to where it was written
+    turns.pop();
+    $("messages").lastChild.remove();
+    $("messages").lastChild.remove();
+    $("empty").hidden = turns.length > 0;
+    if (!$("message").value) $("message").value = message;
+  }
+  $("message").focus();
+}
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const message = $("message").value;
+  if (running || !message.trim()) return;
+  $("message").value = "";
+  ask(message);
+});
+$("message").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("form").requestSubmit();
+  }
+});
+$("stop").addEventListener("click", () => running && running.abort());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && running) running.abort();
+});
+$("reset").addEventListener("click", () => {
+  if (running) running.abort();
+  turns.length = 0;
+  $("messages").replaceChildren();
+  $("empty").hidden = false;
+  say("A new conversation.");
+  $("message").focus();
+});
+$("token").addEventListener("change", start);
+start();
