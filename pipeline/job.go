@@ -95,16 +95,15 @@ func Until[R any](stages []Stage[R], name string) ([]Stage[R], error) {
 	return nil, fmt.Errorf("there is no stage %q; the stages are %s", name, strings.Join(names, ", "))
 }
 
-// Validate lets all stages check their options.
+// Validate lets all stages check their options, and returns the mistakes of all of them.
 func Validate[R any](ctx context.Context, run R, stages []Stage[R]) error {
+	var errs []error
 	for _, s := range stages {
 		if v, ok := s.(Validator[R]); ok {
-			if err := v.Validate(ctx, run); err != nil {
-				return err
-			}
+			errs = append(errs, v.Validate(ctx, run))
 		}
 	}
-	return nil
+	return recipes.Join(errs...)
 }
 
 // Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with it.

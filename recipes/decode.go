@@ -96,16 +96,16 @@ func (n *node) decodeStruct(v reflect.Value, path string) error {
 		return n.mismatch(path, "a mapping")
 	}
 	fields := fieldsOf(v.Type())
+	var m mistakes
 	for _, e := range n.entries {
 		f, ok := fields.find(e.key)
 		if !ok {
-			return e.unknown(path, fields.names())
+			m.add(e.unknown(path, fields.names()))
+			continue
 		}
-		if err := e.value.decode(v.FieldByIndex(f.index), joinKey(path, e.key)); err != nil {
-			return err
-		}
+		m.add(e.value.decode(v.FieldByIndex(f.index), joinKey(path, e.key)))
 	}
-	return nil
+	return m.err()
 }
 
 func (n *node) decodeMap(v reflect.Value, path string) error {
@@ -119,18 +119,19 @@ func (n *node) decodeMap(v reflect.Value, path string) error {
 	if v.IsNil() {
 		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.entries)))
 	}
+	var m mistakes
 	for _, e := range n.entries {
 		key := reflect.ValueOf(e.key).Convert(v.Type().Key())
 		value := reflect.New(v.Type().Elem()).Elem()
 		if old := v.MapIndex(key); old.IsValid() {
 			value.Set(old)
 		}
-		if err := e.value.decode(value, joinKey(path, e.key)); err != nil {
-			return err
+		err := e.value.decode(value, joinKey(path, e.key))
+		if m.add(err); err == nil {
+			v.SetMapIndex(key, value)
 		}
-		v.SetMapIndex(key, value)
 	}
-	return nil
+	return m.err()
 }
 
 func (n *node) decodeSlice(v reflect.Value, path string) error {
@@ -142,10 +143,12 @@ func (n *node) decodeSlice(v reflect.Value, path string) error {
 		return n.mismatch(path, "a list")
 	}
 	list := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
+	var m mistakes
 	for i, item := range n.items {
-		if err := item.decode(list.Index(i), joinIndex(path, i)); err != nil {
-			return err
-		}
+		m.add(item.decode(list.Index(i), joinIndex(path, i)))
+	}
+	if err := m.err(); err != nil {
+		return err
 	}
 	v.Set(list)
 	return nil

@@ -22,7 +22,8 @@ func LoadFile(path string, sections []string, overrides ...string) (*Recipe, err
 // single values of the recipe before it is checked; an index equal to the length of a list appends.
 // They change the recipe and not its variants, unless the path begins with "variants".
 //
-// Every error is an *Error.
+// Every error is an *Error or [Errors]. With an error about keys or values, the recipe is what could be read, good for nothing but
+// finding more mistakes in its sections; it is nil if the text has none.
 func Load(data []byte, filename string, sections []string, overrides ...string) (*Recipe, error) {
 	root, err := read(filename, data)
 	if err != nil {
@@ -34,19 +35,17 @@ func Load(data []byte, filename string, sections []string, overrides ...string) 
 		}
 	}
 	r, err := build(root, filename, sections)
-	if err != nil {
+	if r == nil {
 		return nil, err
 	}
 	// Expanding checks target and limits of each variant as soon as the recipe is loaded.
-	if _, err := r.Expand(); err != nil {
-		return nil, err
-	}
-	return r, nil
+	_, more := r.Expand()
+	return r, Join(err, more)
 }
 
 var ownKeys = []string{"version", "name", "model", "target", "limits", "variants"}
 
-// build checks a tree and converts it to a Recipe.
+// build checks a tree and converts it to a Recipe, or to what can be read of it; nil if that is nothing.
 func build(root *node, filename string, sections []string) (*Recipe, error) {
 	r := &Recipe{
 		Target:   DefaultTarget(),
@@ -71,20 +70,19 @@ func build(root *node, filename string, sections []string) (*Recipe, error) {
 		return nil, r.Errorf("version", "must be %d, the only version this program reads, not %d", Version, r.Version)
 	}
 	known := slices.Concat(ownKeys, sections)
+	var m mistakes
 	for _, e := range root.entries {
 		if !slices.Contains(known, e.key) {
-			return nil, e.unknown("", known)
+			m.add(e.unknown("", known))
 		}
 	}
 	for _, name := range sections {
 		r.Stages[name] = Section{file: filename, name: name, node: root.get(name)}
 	}
 	for _, step := range []func() error{r.readName, r.readModel, r.readTarget, r.readLimits, r.readVariants} {
-		if err := step(); err != nil {
-			return nil, err
-		}
+		m.add(step())
 	}
-	return r, nil
+	return r, m.err()
 }
 
 // decode reads one top-level key, if it is there.
@@ -202,31 +200,43 @@ func (r *Recipe) readVariants() error {
 		return list.errorf("variants", "must be at most %d", maxVariants)
 	}
 	known := slices.Concat([]string{"name", "target", "limits"}, r.sections)
+	var m mistakes
 	for i, n := range list.items {
-		at := fmt.Sprintf("variants[%d]", i)
-		if n.kind != mapping {
-			return n.errorf(at, "must be a mapping with a name and what differs, not %s", n)
+		v, err := r.readVariant(n, fmt.Sprintf("variants[%d]", i), known)
+		if m.add(err); err == nil {
+			r.Variants = append(r.Variants, v)
 		}
-		for _, e := range n.entries {
-			if !slices.Contains(known, e.key) {
-				return e.unknown(at, known)
-			}
-		}
-		v := Variant{patch: n}
-		if name := n.get("name"); name == nil {
-			return n.errorf(at+".name", "is missing; it names the package that is made")
-		} else if err := decodeInto(name, &v.Name, at+".name"); err != nil {
-			return err
-		}
-		if !nameRE.MatchString(v.Name) {
-			return r.Errorf(at+".name", "%s, not %s", nameRule, shorten(v.Name))
-		}
-		// Names become directories, and those ignore case on some systems.
-		same := func(o Variant) bool { return strings.EqualFold(o.Name, v.Name) }
-		if strings.EqualFold(r.Name, v.Name) || slices.ContainsFunc(r.Variants, same) {
-			return r.Errorf(at+".name", "is already the name of another package of this recipe: %s", v.Name)
-		}
-		r.Variants = append(r.Variants, v)
 	}
-	return nil
+	return m.err()
+}
+
+// readVariant reads the variant at a path.
+func (r *Recipe) readVariant(n *node, at string, known []string) (v Variant, err error) {
+	if n.kind != mapping {
+		return v, n.errorf(at, "must be a mapping with a name and what differs, not %s", n)
+	}
+	var m mistakes
+	for _, e := range n.entries {
+		if !slices.Contains(known, e.key) {
+			m.add(e.unknown(at, known))
+		}
+	}
+	v.patch = n
+	if name := n.get("name"); name == nil {
+		m.add(n.errorf(at+".name", "is missing; it names the package that is made"))
+	} else {
+		m.add(decodeInto(name, &v.Name, at+".name"))
+	}
+	if err := m.err(); err != nil {
+		return v, err
+	}
+	if !nameRE.MatchString(v.Name) {
+		return v, r.Errorf(at+".name", "%s, not %s", nameRule, shorten(v.Name))
+	}
+	// Names become directories, and those ignore case on some systems.
+	same := func(o Variant) bool { return strings.EqualFold(o.Name, v.Name) }
+	if strings.EqualFold(r.Name, v.Name) || slices.ContainsFunc(r.Variants, same) {
+		return v, r.Errorf(at+".name", "is already the name of another package of this recipe: %s", v.Name)
+	}
+	return v, nil
 }

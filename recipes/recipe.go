@@ -106,23 +106,24 @@ func (r *Recipe) Errorf(path, format string, args ...any) error {
 }
 
 // Expand returns the effective recipes: the recipe itself without its variants and then one for each
-// variant. Maps of a variant are merged into those of the recipe, anything else is replaced.
+// variant. Maps of a variant are merged into those of the recipe, anything else is replaced. Errors are those of [Load].
 func (r *Recipe) Expand() ([]*Recipe, error) {
 	if r.root == nil {
 		return []*Recipe{r}, nil
 	}
 	base := r.root.without("variants")
 	all := make([]*Recipe, 0, 1+len(r.Variants))
+	var m mistakes
 	for i := -1; i < len(r.Variants); i++ {
 		root := base
 		if i >= 0 {
 			root = merge(base, r.Variants[i].patch)
 		}
 		v, err := build(root, r.file, r.sections)
-		if err != nil {
-			return nil, err
+		m.add(err)
+		if v != nil {
+			all = append(all, v)
 		}
-		all = append(all, v)
 	}
-	return all, nil
+	return all, m.err()
 }

@@ -17,7 +17,7 @@ func (s Section) Present() bool { return s.node != nil && s.node.kind != null }
 // json.Unmarshaler; what it returns is positioned at the value it was given, or at the key inside that
 // value which an error of encoding/json names.
 //
-// Every error is an *Error; the contents of v are then unspecified.
+// Every error is an *Error or [Errors]; values that cannot be read are then as they were.
 func (s Section) Decode(v any) error {
 	if !s.Present() {
 		return nil

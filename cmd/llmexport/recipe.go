@@ -103,14 +103,29 @@ func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
 // task checks the options of one package to make, as far as possible without the source. The caller closes the run.
 func (t *tool) task(ctx context.Context, r *recipes.Recipe) (*stage.Run, error) {
 	x, err := stage.New(r, t.limits(r))
-	if err != nil {
+	if x == nil {
 		return nil, err
 	}
-	if err := x.Validate(ctx); err != nil {
+	if err = recipes.Join(err, x.Validate(ctx)); err != nil {
 		x.Close()
 		return nil, err
 	}
 	return x, nil
+}
+
+// moreMistakes returns what else is wrong with the sections of a recipe that was read in part.
+func (t *tool) moreMistakes(ctx context.Context, r *recipes.Recipe) error {
+	if r == nil {
+		return nil
+	}
+	x, err := t.task(ctx, r)
+	if err == nil {
+		x.Close()
+	}
+	if !errors.As(err, new(*recipes.Error)) { // because of what could not be read
+		return nil
+	}
+	return err
 }
 
 // tasks loads the recipe of a command.
@@ -123,18 +138,19 @@ func (t *tool) tasks(c *cli.Context, arg string) ([]*stage.Run, error) {
 func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, variant string) ([]*stage.Run, error) {
 	r, err := loadRecipe(arg, overrides)
 	if err != nil {
-		return nil, err
+		return nil, recipes.Join(err, t.moreMistakes(ctx, r))
 	}
 	all, err := expand(r, variant)
 	if err != nil {
 		return nil, err
 	}
 	var list []*stage.Run
+	var errs []error
 	taken := map[string]string{}
 	for _, v := range all {
 		x, err := t.task(ctx, v)
-		if err != nil {
-			return nil, err
+		if errs = append(errs, err); err != nil {
+			continue
 		}
 		if len(all) > 1 {
 			x.Close()
@@ -150,6 +166,12 @@ func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, vari
 			taken[p] = v.Name
 		}
 		list = append(list, x)
+	}
+	if err := recipes.Join(errs...); err != nil {
+		for _, x := range list {
+			x.Close()
+		}
+		return nil, err
 	}
 	return list, nil
 }

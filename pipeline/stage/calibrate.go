@@ -47,7 +47,7 @@ func (c *Calibrate) Validate(ctx context.Context, r *Run) error {
 	err := check(sec,
 		rule{len(c.Data) == 0, "data", "must name text"},
 		rule{c.Window < 16, "window", "must be 16 or more"},
-		rule{c.SkipTokens < 0 || c.SkipTokens >= c.Window/2, "skip", "must be from 0 to less than half of the window"},
+		rule{c.SkipTokens < 0 || c.Window >= 16 && c.SkipTokens >= c.Window/2, "skip", "must be from 0 to less than half of the window"},
 		rule{c.Tokens < c.Window, "tokens", fmt.Sprintf("must be a window of %d or more", c.Window)},
 		rule{c.Probe < c.Window, "probe", fmt.Sprintf("must be a window of %d or more", c.Window)},
 	)

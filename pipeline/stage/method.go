@@ -23,14 +23,15 @@ func (m *Methods) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	}
-	*m = nil
+	var list Methods
 	for _, p := range parts {
 		x, err := readMethod(p)
 		if err != nil {
 			return err
 		}
-		*m = append(*m, x)
+		list = append(list, x)
 	}
+	*m = list
 	return nil
 }
 

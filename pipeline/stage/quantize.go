@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
 )
 
 // Quantize decides how every matrix is stored, and writes graph, weights and configuration.
@@ -46,18 +47,14 @@ func (*Quantize) String() string { return "quantize" }
 
 // Validate implements [pipeline.Validator].
 func (q *Quantize) Validate(ctx context.Context, r *Run) error {
-	policy, err := q.policy(r)
-	if err != nil {
-		return err
-	}
-	if err := q.checkSpecs(r, policy); err != nil {
-		return err
-	}
 	sec := r.Recipe.Stages["quantize"]
-	if q.Import != "" && q.Import != importKeep && q.Import != importRequantize {
-		return sec.Errorf("import", "must be %s or %s, not %q", importKeep, importRequantize, q.Import)
+	policy, err := q.policy(r)
+	if err == nil {
+		err = q.checkSpecs(r, policy)
 	}
-	if err := q.Budget.validate(sec); err != nil {
+	err = recipes.Join(err, q.Budget.validate(sec), check(sec, rule{q.Import != "" && q.Import != importKeep && q.Import != importRequantize,
+		"import", fmt.Sprintf("must be %s or %s, not %q", importKeep, importRequantize, q.Import)}))
+	if err != nil {
 		return err
 	}
 	if path := r.Recipe.Model.Path; path != "" {

@@ -11,12 +11,13 @@ type rule struct {
 	text   string // what it must be
 }
 
-// check returns the first broken rule at its place in a section.
+// check returns the broken rules at their places in a section.
 func check(sec recipes.Section, rules ...rule) error {
+	var errs []error
 	for _, r := range rules {
 		if r.broken {
-			return sec.Errorf(r.key, "%s", r.text)
+			errs = append(errs, sec.Errorf(r.key, "%s", r.text))
 		}
 	}
-	return nil
+	return recipes.Join(errs...)
 }

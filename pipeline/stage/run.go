@@ -74,26 +74,26 @@ type Made struct {
 	here   *hub.Snapshot // the files of the checkpoint that are in its directory
 }
 
-// New decodes the options of a recipe; errors are positioned in it.
+// New decodes the options of a recipe; errors are positioned in it. With errors of options alone, which keep their defaults, there
+// is a run whose Validate finds what else is wrong.
 func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
 	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace, lower: lower.Lower}
+	var errs []error
 	for _, s := range run.Stages() {
-		if err := r.Stages[s.String()].Decode(s); err != nil {
-			return nil, err
-		}
+		errs = append(errs, r.Stages[s.String()].Decode(s))
 	}
 	var err error
 	if run.target, err = lower.TargetOf(r.Target.Engine); err != nil {
-		return nil, r.Errorf("target.engine", "%v", err)
+		return nil, recipes.Join(append(errs, r.Errorf("target.engine", "%v", err))...)
 	}
 	for i, name := range r.Target.Backends {
 		p, err := backends.ProfileOf(name)
 		if err != nil {
-			return nil, r.Errorf(fmt.Sprintf("target.backends[%d]", i), "%v", err)
+			return nil, recipes.Join(append(errs, r.Errorf(fmt.Sprintf("target.backends[%d]", i), "%v", err))...)
 		}
 		run.profiles = append(run.profiles, p)
 	}
-	return run, nil
+	return run, recipes.Join(errs...)
 }
 
 // Validate lets all stages check their options.

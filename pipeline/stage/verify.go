@@ -35,16 +35,17 @@ func (*Verify) String() string { return "verify" }
 
 // Validate implements [pipeline.Validator].
 func (v *Verify) Validate(_ context.Context, r *Run) error {
+	var errs []error
 	for _, c := range v.Checks.All() {
 		o, ok := c.(verify.Validator)
 		if !ok {
 			continue
 		}
 		if key, problem := o.Validate(); problem != "" {
-			return r.Recipe.Stages["verify"].Errorf(c.String()+"."+key, "%s", problem)
+			errs = append(errs, r.Recipe.Stages["verify"].Errorf(c.String()+"."+key, "%s", problem))
 		}
 	}
-	return nil
+	return recipes.Join(errs...)
 }
 
 // options resolves texts, goldens and limits.
