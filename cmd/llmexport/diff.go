@@ -25,9 +25,9 @@ func (t *tool) diffCommand() *cli.Command {
 		Name:      "diff",
 		Usage:     "compare two packages",
 		ArgsUsage: "A B",
-		Description: "Compares files byte by byte, and tensors and measurements if both packages have a manifest.\n" +
+		Description: "Compares files byte by byte, and if both packages have a manifest, recipes, tensors and measurements.\n" +
 			"The exit code is 0 when the files are equal, 1 when they differ, and 3 when a file does not match its own manifest.",
-		Flags:              []cli.Flag{jsonFlag()},
+		Flags:              []cli.Flag{&cli.BoolFlag{Name: "tensors", Usage: "list every tensor that differs"}, jsonFlag()},
 		CustomHelpTemplate: help("llmexport diff dist/qwen3-0.6b-int4 dist/qwen3-0.6b-int8"),
 		Action:             t.diff,
 	}
@@ -36,9 +36,17 @@ func (t *tool) diffCommand() *cli.Command {
 // difference is how two packages differ, in JSON.
 type difference struct {
 	Equal   bool         `json:"equal"`
+	Recipe  []recipeDiff `json:"recipe"`
 	Files   []fileDiff   `json:"files"`
 	Tensors []tensorDiff `json:"tensors"`
 	Metrics []metricDiff `json:"metrics"`
+}
+
+// recipeDiff is an option that differs between the recipes; its value is empty in a recipe without it.
+type recipeDiff struct {
+	Path string `json:"path"`
+	A    string `json:"a"`
+	B    string `json:"b"`
 }
 
 // fileDiff is a file that differs. Its size is -1 in a package that lacks it.
@@ -77,7 +85,7 @@ func (t *tool) diff(c *cli.Context) error {
 	if c.Bool("json") {
 		err = t.printJSON(d)
 	} else {
-		err = d.write(t.stdout)
+		err = t.show(func(w io.Writer) error { return d.write(w, c.Bool("tensors")) })
 	}
 	if err == nil && !d.Equal {
 		err = errDiffer
@@ -104,7 +112,7 @@ func (d *difference) damage(ctx context.Context, dir string) error {
 
 // compare compares two package directories.
 func compare(ctx context.Context, a, b string) (*difference, error) {
-	d := &difference{Files: []fileDiff{}, Tensors: []tensorDiff{}, Metrics: []metricDiff{}}
+	d := &difference{Recipe: []recipeDiff{}, Files: []fileDiff{}, Tensors: []tensorDiff{}, Metrics: []metricDiff{}}
 	inA, err := listFiles(a)
 	if err != nil {
 		return nil, err
@@ -145,6 +153,7 @@ func compare(ctx context.Context, a, b string) (*difference, error) {
 	}
 	if ma != nil && mb != nil {
 		d.compareManifests(ma, mb)
+		d.Recipe = compareRecipes(ma.Recipe, mb.Recipe)
 	}
 	return d, nil
 }
@@ -191,7 +200,8 @@ func (d *difference) compareManifests(a, b *manifest.Manifest) {
 	}
 }
 
-func (d *difference) write(w io.Writer) error {
+// write prints what the recipes ask for differently, then what follows from it.
+func (d *difference) write(w io.Writer, tensors bool) error {
 	if d.Equal {
 		_, err := fmt.Fprintln(w, "equal")
 		return err
@@ -202,12 +212,20 @@ func (d *difference) write(w io.Writer) error {
 		}
 		return fmt.Sprint(n)
 	}
-	s := sheet.New("file", ">bytes in A", ">bytes in B")
+	s := sheet.New("recipe", "A", "B")
+	for _, x := range d.Recipe {
+		s.Row(x.Path, orDash(x.A), orDash(x.B))
+	}
+	errs := []error{s.Write(w, true)}
+	s = sheet.New("file", ">bytes in A", ">bytes in B")
 	for _, f := range d.Files {
 		s.Row(f.Name, bytesOf(f.A), bytesOf(f.B))
 	}
-	errs := []error{s.Write(w, true)}
+	errs = append(errs, s.Write(w, len(d.Recipe) == 0))
 
+	if !tensors {
+		errs = append(errs, d.writeRoles(w))
+	}
 	for _, part := range d.parts() {
 		title := "tensor"
 		if part != "" {
@@ -215,7 +233,7 @@ func (d *difference) write(w io.Writer) error {
 		}
 		s = sheet.New(title, "spec in A", "spec in B")
 		for _, x := range d.Tensors {
-			if x.Part != part {
+			if x.Part != part || !tensors {
 				continue
 			}
 			b := x.B
@@ -238,6 +256,31 @@ func (d *difference) write(w io.Writer) error {
 		s.Row(m.Name, number(m.A), number(m.B))
 	}
 	return errors.Join(append(errs, s.Write(w, false))...)
+}
+
+// writeRoles counts the tensors that differ by role.
+func (d *difference) writeRoles(w io.Writer) error {
+	type group struct{ part, role, a, b string }
+	count := map[group]int{}
+	var order []group
+	for _, x := range d.Tensors {
+		g := group{x.Part, string(appendRole(nil, x.Name)), orDash(x.A), orDash(x.B)}
+		if x.A == x.B {
+			g.b = "the same, other values"
+		}
+		if count[g]++; count[g] == 1 {
+			order = append(order, g)
+		}
+	}
+	s := sheet.New(">tensors", "role", "spec in A", "spec in B")
+	for _, g := range order {
+		role := g.role
+		if g.part != "" {
+			role += " in " + mnn.WeightFile(g.part)
+		}
+		s.Row(fmt.Sprintf("%d x", count[g]), role, g.a, g.b)
+	}
+	return s.Write(w, false)
 }
 
 // parts lists the parts whose tensors differ, the text model first.

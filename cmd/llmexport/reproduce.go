@@ -89,7 +89,7 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		_, err = fmt.Fprintf(t.stdout, "equal: %d files, %s\n", len(m.Files)+1, m.Digest)
 	} else {
 		_, err = fmt.Fprintf(t.stdout, "digest in A %s\ndigest in B %s (rebuilt)\n\n", m.Digest, sum)
-		err = errors.Join(err, d.write(t.stdout))
+		err = errors.Join(err, d.write(t.stdout, false))
 	}
 	if err == nil && !d.Equal {
 		err = &verdictError{dir + " was not reproduced"}
