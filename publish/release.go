@@ -180,7 +180,7 @@ func moveChannel(ctx context.Context, s place.Shelf, name string, list []channel
 		log.Warn().Str("place", m.Place).Str("channel", name).
 			Msg("the channel stays: a rollback withdrew this release; llmexport rollback --to DIGEST brings it back")
 	} else {
-		log.Info().Str("place", m.Place).Str("channel", name).Strs("packages", m.Packages).Msg(string(m.Status))
+		log.Info().Str("place", m.Place).Str("channel", name).Strs("packages", m.Packages).Msg("channel " + string(m.Status))
 	}
 	return m, nil
 }

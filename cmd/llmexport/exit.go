@@ -97,23 +97,24 @@ func report(ctx context.Context, w io.Writer, err error) int {
 
 func exitCode(err error) int {
 	var (
-		recipe  *recipes.Error
-		usage   *usageError
-		ref     *place.RefError
-		failed  *stage.FailedError
-		verdict *verdictError
-		topic   cli.ExitCoder // of "help NAME"
-		watched *watchError
-		memory  *assemble.MemoryError
-		damaged *manifest.DamagedError
-		other   *source.OtherError
+		recipe   *recipes.Error
+		usage    *usageError
+		ref      *place.RefError
+		failed   *stage.FailedError
+		verdict  *verdictError
+		topic    cli.ExitCoder // of "help NAME"
+		watched  *watchError
+		memory   *assemble.MemoryError
+		damaged  *manifest.DamagedError
+		other    *source.OtherError
+		unsigned *stage.SignatureError
 	)
 	switch {
 	case errors.As(err, &watched):
 		return watched.code
 	case errors.As(err, &memory):
 		return exitUsage
-	case errors.As(err, &failed), errors.As(err, &verdict), errors.As(err, &damaged):
+	case errors.As(err, &failed), errors.As(err, &verdict), errors.As(err, &damaged), errors.As(err, &unsigned):
 		return exitUnverified
 	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic), errors.As(err, &other):
 		return exitUsage

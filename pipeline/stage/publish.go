@@ -146,6 +146,9 @@ func (p *Publish) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
+	if r.Signature.Made() {
+		pkg.Signature = filepath.Join(r.Signature.Path, manifest.SignatureName)
+	}
 	places, err := p.places(ctx, r)
 	if err != nil {
 		return err

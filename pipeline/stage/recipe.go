@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// effective is the recipe with all options as JSON, except those that do not affect the package's bytes: limits, publishing
-// places, servers of the hub, and the directories of this machine that contain the files.
+// effective is the recipe with all options as JSON, except those that do not affect the package's bytes: limits, signing,
+// publishing places, servers of the hub, and the directories of this machine that contain the files.
 func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 	if r.Model.Path != "" {
 		dir, err := filepath.Abs(r.Resolve(r.Model.Path))
@@ -31,6 +31,7 @@ func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 	}
 	sections := o.BySection()
 	delete(sections, "publish")
+	delete(sections, "sign")
 	delete(sections, "fetch")
 	kept := map[string]any{}
 	if r.Model.Repo != "" && o.Fetch.Source == hub.ModelScope {

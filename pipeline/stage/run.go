@@ -64,6 +64,8 @@ type Made struct {
 	Weights pipeline.Artifact
 	// Verdict is a directory with the package as it will be published, see [Run.Package].
 	Verdict pipeline.Artifact
+	// Signature is a directory with the signature of the package; not made if the recipe signs nothing.
+	Signature pipeline.Artifact
 	// Published has a receipt for every place that has the package; after a dry run, Changes has the difference to every place.
 	Published []place.Receipt
 	Changes   []publish.PlaceDiff

@@ -46,6 +46,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if mode := os.Getenv(fakeSigner); mode != "" && len(os.Args) > 1 && (os.Args[1] == "sign" || os.Args[1] == "verify") {
+		if err := fakeSign(mode, os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -15,6 +15,7 @@ type Options struct {
 	Allocate  Allocate // has none
 	Quantize  Quantize
 	Verify    Verify
+	Sign      Sign
 	Publish   Publish
 }
 
@@ -25,7 +26,7 @@ func Defaults() *Options {
 
 // Stages lists the stages in the order in which they run.
 func (o *Options) Stages() []pipeline.Stage[*Run] {
-	return []pipeline.Stage[*Run]{&o.Fetch, &o.Rewrite, &o.Calibrate, &o.Allocate, &o.Quantize, &o.Verify, &o.Publish}
+	return []pipeline.Stage[*Run]{&o.Fetch, &o.Rewrite, &o.Calibrate, &o.Allocate, &o.Quantize, &o.Verify, &o.Sign, &o.Publish}
 }
 
 // BySection maps the sections of recipes to their options.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 
@@ -46,7 +47,11 @@ func FreightOf(p Package) (*Freight, error) {
 	if err != nil {
 		return nil, err
 	}
-	signature, err := manifest.ReadSignature(p.Dir)
+	signed := p.Dir
+	if p.Signature != "" {
+		signed = filepath.Dir(p.Signature)
+	}
+	signature, err := manifest.ReadSignature(signed)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ const Placeholder = "{name}"
 type Package struct {
 	Dir      string
 	Manifest *manifest.Manifest
+	// Signature is the file of a signature that is not in Dir; empty if that of Dir, if there is one, is published.
+	Signature string
 }
 
 // Open reads the manifest of the package in dir. It does not read the other files; Manifest.VerifyFiles
