@@ -14,8 +14,8 @@ type GenerateOptions struct {
 	Sampler *Sampler
 	// Seed of the random numbers of a Sampler.
 	Seed uint64
-	// Chosen, if set, is called with every token before it is yielded, and with the logits [vocabulary] that it was chosen
-	// from, which are valid during the call.
+	// Chosen, if set, is called with every token before it is yielded, a stop token included, and with the logits [vocabulary]
+	// that it was chosen from, which are valid during the call.
 	Chosen func(token int32, logits []float32)
 }
 
@@ -31,13 +31,10 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, o GenerateOption
 	for n := 0; err == nil && n < o.MaxTokens; n++ {
 		t := o.Sampler.Next(logits, seen, rng)
 		seen[t]++
-		if slices.Contains(stop, t) {
-			return nil
-		}
 		if o.Chosen != nil {
 			o.Chosen(t, logits)
 		}
-		if !yield(t) {
+		if slices.Contains(stop, t) || !yield(t) {
 			return nil
 		}
 		if n+1 < o.MaxTokens {

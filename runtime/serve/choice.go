@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime"
@@ -153,7 +154,13 @@ func (g *generation) generate(ctx context.Context, session *runtime.Session, res
 		o     = runtime.GenerateOptions{MaxTokens: g.most, Sampler: g.c.sampler, Seed: g.seed}
 	)
 	if g.c.top >= 0 {
-		o.Chosen = func(token int32, logits []float32) { fresh = append(fresh, score(token, logits, g.c.top)) }
+		stops := g.server.pkg.Tokenizer.Stop()
+		o.Chosen = func(token int32, logits []float32) {
+			// With echo a stop token is listed too: clients that score prompts leave out the last token of the list.
+			if g.c.echo || !slices.Contains(stops, token) {
+				fresh = append(fresh, score(token, logits, g.c.top))
+			}
+		}
 	}
 	emit := func(out, finish string) bool {
 		if out == "" && len(fresh) == 0 && finish == "" {

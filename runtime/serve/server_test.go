@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/serve"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // scratch holds the package that the tests share.
@@ -68,6 +70,12 @@ func newServer(t testing.TB, change func(o *serve.Options)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newServerOf(t, dir, change)
+}
+
+// newServerOf serves another package.
+func newServerOf(t testing.TB, dir string, change func(o *serve.Options)) *served {
+	t.Helper()
 	p, err := runtime.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -318,6 +326,45 @@ func TestEcho(t *testing.T) {
 	}
 	if len(byTokens.Choices) != 2 || byTokens.Choices[1].Index != 1 || byTokens.Usage.Prompt != len(ids)+3 || byTokens.Usage.Completion != 0 {
 		t.Errorf("%+v", byTokens)
+	}
+}
+
+// TestEchoStop: a prompt that the model ends at once has the probability of the stop token in its list, as lm_eval leaves out the last
+// one.
+func TestEchoStop(t *testing.T) {
+	t.Parallel()
+	const request = `{"prompt":[10,20,30],"max_tokens":1,"temperature":0,"echo":true,"logprobs":1,"seed":1}`
+	free := newServer(t, nil)
+	first := strings.TrimPrefix(*free.post("/v1/completions", request).Choices[0].Text, free.pkg.Tokenizer.Decode([]int32{10, 20, 30}))
+	next := -1
+	for id := range int32(free.pkg.Vocabulary()) {
+		if free.pkg.Tokenizer.Decode([]int32{id}) == first {
+			next = int(id)
+			break
+		}
+	}
+	b, err := os.ReadFile("../../testdata/tiny-qwen3/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mtok, _, err := tok.MTOK(tokenizer.MTOKOptions{Stop: []int32{int32(next)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(free.pkg.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.mtok"), mtok, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := newServerOf(t, dir, nil).post("/v1/completions", request).Choices[0]
+	if len(c.Logprobs.TokenLogprobs) != 4 || c.Finish != "stop" || *c.Text != free.pkg.Tokenizer.Decode([]int32{10, 20, 30}) {
+		t.Errorf("%+v", c)
 	}
 }
 
