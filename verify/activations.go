@@ -8,7 +8,7 @@ type activations struct{}
 
 func (activations) String() string { return "activations" }
 
-func (activations) Hint() string {
+func (activations) Hint(map[string]float64) string {
 	return "the checkpoint itself produces these values; set \"precision\": \"normal\" in the package's config.json to keep devices from computing in fp16"
 }
 

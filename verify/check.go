@@ -79,8 +79,8 @@ type Check interface {
 	String() string
 	// Check returns an error if the check could not be carried out.
 	Check(ctx context.Context, s *Subject) (Finding, error)
-	// Hint returns a sentence about fixing a package that fails the check.
-	Hint() string
+	// Hint returns a sentence about fixing a package that fails the check, from the numbers of the finding.
+	Hint(value map[string]float64) string
 }
 
 // Validator is a check whose options can be wrong.

@@ -1,5 +1,7 @@
 package verify
 
+import "github.com/llmexport/llmexport/publish/manifest"
+
 // Checks holds the options of the checks that have any. Its fields are keys of a recipe's section verify.
 type Checks struct {
 	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
@@ -47,12 +49,22 @@ func Names() []string {
 	return n
 }
 
-// Hint returns the hint of the check with the given name, and "" if there is none.
-func Hint(name string) string {
+// Hint returns the hint for a check that failed, and "" if there is none of its name.
+func Hint(failed manifest.Check) string {
 	for _, c := range new(Checks).All() {
-		if c.String() == name {
-			return c.Hint()
+		if c.String() == failed.Name {
+			return c.Hint(failed.Value)
 		}
 	}
 	return ""
+}
+
+// closer returns the advice for a package whose divergence of kl nats is too large, of which the weights alone cause float: only
+// what the weights cause can be mended by storing them better.
+func closer(kl, float float64, limit string) string {
+	if kl > 2*float {
+		return "int8 activations of the engine cause most of the difference, so storing weights better helps little; " +
+			limit + " of the recipe is the limit"
+	}
+	return "use more bits, smaller blocks or the method gptq to come closer to the source; " + limit + " of the recipe is the limit"
 }

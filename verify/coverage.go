@@ -13,7 +13,7 @@ type coverage struct{}
 
 func (coverage) String() string { return "coverage" }
 
-func (coverage) Hint() string { return ours }
+func (coverage) Hint(map[string]float64) string { return ours }
 
 // namesOnly marks a check of names, which needs no intact weights.
 func (coverage) namesOnly() {}

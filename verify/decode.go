@@ -12,9 +12,11 @@ type decode struct{}
 
 func (decode) String() string { return "decode" }
 
-func (decode) Hint() string {
-	return "if tokens fed one by one agree with the same tokens fed at once, use more bits or smaller blocks, " +
-		"or raise verify.kl.max; otherwise this is a bug in llmexport"
+func (decode) Hint(value map[string]float64) string {
+	if kl, ok := value["kl"]; ok {
+		return closer(kl, value["kl_float"], "verify.kl.max")
+	}
+	return ours // tokens fed one by one diverge from the same tokens fed at once
 }
 
 // maxDecodeKL bounds the difference of two float32 orders of the same sums, as maxGraphKL does.
@@ -38,7 +40,7 @@ func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	kl, _ := e.Decode.KL.Mean()
 	float, _ := e.Float.KL.Mean()
-	value["kl"] = kl
+	value["kl"], value["kl_float"] = kl, float
 	return atMost(kl, s.Options.Checks.KL.limit(s, float), "nats", value,
 		"one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
 }

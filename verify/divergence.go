@@ -21,8 +21,8 @@ const divergenceNoise = 6
 func (*KL) String() string { return "kl" }
 
 // Hint implements Check.
-func (*KL) Hint() string {
-	return "use more bits or smaller blocks to come closer to the source; verify.kl.max of the recipe is the limit"
+func (*KL) Hint(value map[string]float64) string {
+	return closer(value["kl"], value["kl_float"], "verify.kl.max")
 }
 
 // Validate implements Validator.

@@ -47,7 +47,7 @@ type golden struct{}
 
 func (golden) String() string { return "golden" }
 
-func (golden) Hint() string {
+func (golden) Hint(map[string]float64) string {
 	return "the recorded outputs belong to other weights, or to a program that computes differently: verify.golden of the recipe names their file"
 }
 

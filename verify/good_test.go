@@ -54,6 +54,7 @@ func TestGood(t *testing.T) {
 	if diff := cmp.Diff(verify.Names(), names); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
 	}
+	checkDivergence(t, res, s.Options.TextName)
 	// Two windows of 64 tokens have 63 targets each.
 	if n := res.Evaluation.Int8.NLL.Len(); n != 126 {
 		t.Errorf("%d tokens scored, want 126", n)
@@ -79,6 +80,33 @@ func TestGood(t *testing.T) {
 }
 
 // Results do not depend on the number of threads.
+// checkDivergence compares the description for reports with the metrics of the same positions.
+func checkDivergence(t *testing.T, res *verify.Result, text string) {
+	t.Helper()
+	d := res.Divergence
+	if d == nil || d.Text != text || d.Scored != 126 || d.Windows != 2 || len(d.Passages) == 0 || len(d.Positions) == 0 {
+		t.Fatalf("divergence %+v", d)
+	}
+	if last := d.Shares[len(d.Shares)-1]; last.Share != 1 || last.KL != res.Metrics["kl_max"].Value || d.Passages[0].KL != last.KL {
+		t.Errorf("largest %+v, passage %g, metric %g", last, d.Passages[0].KL, res.Metrics["kl_max"].Value)
+	}
+	for _, p := range d.Passages {
+		if p.Before == "" || len(p.Source) == 0 || len(p.Source) != len(p.Package) || p.Source[0].Probability > 1 {
+			t.Errorf("passage %+v", p)
+		}
+	}
+	mean := 0.0
+	for _, r := range d.Positions {
+		mean += r.Mean * float64(r.To-r.From+1) / 63
+	}
+	if want := res.Metrics["kl"].Value; mean < want*(1-1e-9) || mean > want*(1+1e-9) {
+		t.Errorf("the mean over positions is %g, the metric %g", mean, want)
+	}
+	if len(res.Matrices) == 0 || res.Matrices[0].WeightError <= 0 || res.Matrices[0].WeightError > 0.1 {
+		t.Errorf("matrices %+v", res.Matrices)
+	}
+}
+
 func TestThreads(t *testing.T) {
 	var first map[string]manifest.Metric
 	for _, n := range []int{1, 3} {

@@ -20,7 +20,7 @@ type graph struct{}
 
 func (graph) String() string { return "graph" }
 
-func (graph) Hint() string { return ours }
+func (graph) Hint(map[string]float64) string { return ours }
 
 // maxGraphKL is a hundred times the divergence from rounding on the small models of the tests (below 1e-10).
 const maxGraphKL = 1e-8

@@ -25,7 +25,7 @@ const layerNoise = 1
 func (*Layers) String() string { return "layers" }
 
 // Hint implements Check.
-func (*Layers) Hint() string {
+func (*Layers) Hint(map[string]float64) string {
 	return "use more bits or smaller blocks, at least for the named layer, to come closer to the source; verify.layers.max of the recipe is the limit"
 }
 

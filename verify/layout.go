@@ -21,7 +21,7 @@ type layout struct{}
 
 func (layout) String() string { return "layout" }
 
-func (layout) Hint() string {
+func (layout) Hint(map[string]float64) string {
 	return "the files differ from the manifest: export or pull the package again; pull --replace repairs it"
 }
 

@@ -25,8 +25,16 @@ var largestRatio = byBits{16: 1.005, 8: 1.02, 6: 1.03, 5: 1.05, 4: 1.15, 3: 1.5,
 func (*Perplexity) String() string { return "perplexity" }
 
 // Hint implements Check.
-func (*Perplexity) Hint() string {
-	return "use more bits or smaller blocks to come closer to the source; verify.perplexity.max_ratio of the recipe is the limit"
+func (*Perplexity) Hint(value map[string]float64) string {
+	const limit = "verify.perplexity.max_ratio"
+	switch {
+	case value["not_finite"] > 0:
+		return "logits overflow: nothing in verify.perplexity.max_ratio helps; " + ours
+	case value["ratio"] == 0:
+		return "the package does not predict the text: name the checkpoint with --source to compare it with that; " +
+			"verify.perplexity.max_source of the recipe is the limit, and " + limit + " that of a comparison"
+	}
+	return closer(value["excess"], value["excess_float"], limit)
 }
 
 // Validate implements Validator.
@@ -68,7 +76,8 @@ func (p *Perplexity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	src, _ := e.Source.Mean()
 	ratio := exp(mean - src)
-	value["ratio"] = ratio
+	float, _ := e.Float.NLL.Mean()
+	value["ratio"], value["excess"], value["excess_float"] = ratio, mean-src, float-src
 	limit := Limit{p.MaxRatio}.or(largestRatio[s.Options.Bits])
 	return atMost(ratio, limit, "", value, "perplexity %.4f ± %.2g, source %.4f, ratio %.4f", ppl, ppl*se, exp(src), ratio)
 }
@@ -79,7 +88,7 @@ type sourceSane struct{}
 
 func (sourceSane) String() string { return "source" }
 
-func (sourceSane) Hint() string {
+func (sourceSane) Hint(map[string]float64) string {
 	return "the checkpoint itself does not predict the text: its weights are damaged or were never trained, or the text does not suit it; " +
 		"verify.perplexity of the recipe has text and max_source"
 }

@@ -14,7 +14,7 @@ type positions struct{}
 
 func (positions) String() string { return "positions" }
 
-func (positions) Hint() string { return ours }
+func (positions) Hint(map[string]float64) string { return ours }
 
 const (
 	// positionTokens is the length of a sampled context.

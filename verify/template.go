@@ -15,7 +15,7 @@ type templateParity struct{}
 
 func (templateParity) String() string { return "template" }
 
-func (templateParity) Hint() string {
+func (templateParity) Hint(map[string]float64) string {
 	return "llmexport template PACKAGE --engine shows the engine's rendering of a conversation; " +
 		"rewrite.template of the recipe sets another template, or a plain one with simplify"
 }

@@ -22,7 +22,7 @@ type Tokenizer struct {
 func (*Tokenizer) String() string { return "tokenizer" }
 
 // Hint implements Check.
-func (*Tokenizer) Hint() string {
+func (*Tokenizer) Hint(map[string]float64) string {
 	return "llmexport tokenize PACKAGE --source CHECKPOINT shows where ids differ; verify.tokenizer.max_plain and max_hard of the recipe are the limits"
 }
 

@@ -48,9 +48,9 @@ type Fit struct {
 func (*Weights) String() string { return "weights" }
 
 // Hint implements Check.
-func (*Weights) Hint() string {
-	return "to lower errors that a method reports, use more bits, smaller blocks or another quantize.method; verify.weights.max of the recipe is their limit. " +
-		"Any other wrong weight is a bug in llmexport"
+func (*Weights) Hint(map[string]float64) string {
+	return "to lower errors that a method reports, use more bits, smaller blocks or another quantize.method; " +
+		"verify.weights.max of the recipe is their limit. Any other wrong weight is a bug in llmexport"
 }
 
 // Validate implements Validator.

@@ -54,20 +54,29 @@ type verdictError struct{ text string }
 
 func (e *verdictError) Error() string { return e.text }
 
-// failedChecks is the verdict on a package that failed the checks of these names.
-func failedChecks(names []string, text string) error {
-	return hint(&verdictError{text}, checkHints(names))
+// failedChecks is the verdict on a package that failed some of these checks.
+func failedChecks(checks []manifest.Check, text string) error {
+	return hint(&verdictError{text}, checkHints(checks))
 }
 
-// checkHints says what helps against failed checks, a line for each that has something to say.
-func checkHints(names []string) string {
-	var lines []string
-	for _, name := range names {
-		if h := verify.Hint(name); h != "" {
-			lines = append(lines, name+": "+h)
+// checkHints returns the advice for those of the checks that failed: a line for each, and one for several with the same advice.
+func checkHints(checks []manifest.Check) string {
+	var hints []string
+	names := map[string][]string{} // by hint
+	for _, c := range checks {
+		h := verify.Hint(c)
+		if !c.Failed() || h == "" {
+			continue
 		}
+		if names[h] == nil {
+			hints = append(hints, h)
+		}
+		names[h] = append(names[h], c.Name)
 	}
-	return strings.Join(lines, "\n")
+	for i, h := range hints {
+		hints[i] = strings.Join(names[h], ", ") + ": " + h
+	}
+	return strings.Join(hints, "\n")
 }
 
 // errDiffer is the exit code 1 of diff, which has said everything.

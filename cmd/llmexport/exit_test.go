@@ -33,9 +33,10 @@ func TestReport(t *testing.T) {
 		code  int
 		hints []string // what each begins with
 	}{
-		"a failed run": {&stage.FailedError{Checks: []string{"tokenizer", "layers"}, Details: []string{"a", "b"}}, exitUnverified,
+		"a failed run": {&stage.FailedError{Checks: []manifest.Check{{Name: "tokenizer"}, {Name: "layers"}}}, exitUnverified,
 			[]string{"tokenizer: llmexport tokenize", "layers: use more bits"}},
-		"a failed check": {failedChecks([]string{"template"}, "x"), exitUnverified, []string{"template: llmexport template"}},
+		"a failed check": {failedChecks([]manifest.Check{{Name: "template"}, {Name: "kl", Passed: true}}, "x"), exitUnverified,
+			[]string{"template: llmexport template"}},
 		"damage":         {fmt.Errorf("dist: %w", damage), exitUnverified, []string{"make or pull the package again"}},
 		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exitFailed, nil},
 		"another source": {fmt.Errorf("x: %w", &source.OtherError{Files: []string{"a"}}), exitUsage, []string{"--source names"}},

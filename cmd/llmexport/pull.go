@@ -203,6 +203,6 @@ func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Lim
 	}
 	checks, metrics := res.Measures()
 	return errors.Join(
-		failedChecks(failed, fmt.Sprintf("%s failed on this machine; the package was not installed", strings.Join(failed, ", "))),
+		failedChecks(res.Checks, fmt.Sprintf("%s failed on this machine; the package was not installed", strings.Join(failed, ", "))),
 		printChecks(&t.progress, checks, metrics))
 }

@@ -101,7 +101,7 @@ func (t *tool) verify(c *cli.Context) error {
 	}
 	err = errors.Join(err, verifyPage(c, dir, m, res))
 	if err == nil && len(failed) > 0 {
-		err = failedChecks(failed, fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", ")))
+		err = failedChecks(res.Checks, fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", ")))
 	}
 	return err
 }

@@ -6,21 +6,24 @@ import (
 	"unicode"
 
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
 // FailedError lists the checks that a package failed; such a run has an exit code of its own.
 type FailedError struct {
-	Checks []string
-	// Details has a sentence per check.
-	Details []string
+	Checks []manifest.Check
 	// Dir holds the failed package, Source the checkpoint if its weights were kept.
 	Dir, Source string
 }
 
 func (e *FailedError) Error() string {
+	var names, details []string
+	for _, c := range e.Checks {
+		names, details = append(names, c.Name), append(details, c.Name+": "+c.Detail)
+	}
 	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s",
-		strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "), e.Dir, shellWord(e.Dir))
+		strings.Join(names, ", "), strings.Join(details, "\n  "), e.Dir, shellWord(e.Dir))
 	if e.Source != "" {
 		text += " --source " + shellWord(e.Source)
 	}
@@ -36,8 +39,7 @@ func failure(p place.Package, src *source.Source) error {
 	}
 	for _, c := range p.Manifest.Checks {
 		if c.Failed() {
-			failed.Checks = append(failed.Checks, c.Name)
-			failed.Details = append(failed.Details, c.Name+": "+c.Detail)
+			failed.Checks = append(failed.Checks, c)
 		}
 	}
 	if len(failed.Checks) == 0 {

@@ -31,7 +31,7 @@ const Style = `
 .fig .dot{fill:#0969da}.fig .rest{fill:#818b98}.fig .given{stroke:#bc4c00;fill:#fff;stroke-width:1.5}
 .fig .source{stroke:#1a7f37;fill:#fff;stroke-width:1.5}
 .fig .limit{stroke:#bc4c00;fill:none;stroke-dasharray:5 4}.fig .band{fill:#0969da;fill-opacity:.22}
-.fig .b2{fill:#fff3b0}.fig .b3{fill:#c7e9b4}.fig .b4{fill:#7fcdbb}.fig .b5{fill:#41b6c4}.fig .b6{fill:#1d91c0}
+.fig .b2{fill:#fff3b0}.fig .b3{fill:#c7e9b4}.fig .b4{fill:#7fcdbb}.fig .b5{fill:#41b6c4}.fig .b6{fill:#1a74ab}
 .fig .b8{fill:#225ea8}.fig .b16{fill:#0c2c84}
 .fig .on2,.fig .on3,.fig .on4,.fig .on5{fill:#1f2328}.fig .on6,.fig .on8,.fig .on16{fill:#fff}
 @media(prefers-color-scheme:dark){.fig text{fill:#e6edf3}.fig .page{fill:#0d1117}.fig .note{fill:#9198a1}

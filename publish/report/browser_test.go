@@ -14,7 +14,7 @@ import (
 // problem is a line of testdata/check.mjs.
 type problem struct{ Page, View, Kind, Text string }
 
-// check opens pages in Chromium. `make pages` sets the variables.
+// check opens pages in Chromium. `make browser` sets the variables.
 func check(t *testing.T, files ...string) []problem {
 	t.Helper()
 	screenshots := os.Getenv("BROWSER_SCREENSHOTS")
