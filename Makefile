@@ -210,8 +210,8 @@ image: ## assemble the container image of what goreleaser has built, as an OCI l
 
 .PHONY: image-push
 image-push: ## push the image to IMAGE under its version and as latest (needs skopeo and a login)
-	skopeo copy --all oci:bin/release/image docker://$(IMAGE):$(VERSION)
-	skopeo copy --all oci:bin/release/image docker://$(IMAGE):latest
+	skopeo copy --all --preserve-digests oci:bin/release/image docker://$(IMAGE):$(VERSION)
+	skopeo copy --all --preserve-digests oci:bin/release/image docker://$(IMAGE):latest
 
 .PHONY: release-notes
 release-notes: ## print the section of CHANGELOG.md about VERSION

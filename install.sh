@@ -56,14 +56,13 @@ main() {
 
 	mkdir "$tmp/files"
 	tar -xzf "$tmp/$archive" -C "$tmp/files" || fail "$archive cannot be unpacked"
-	set -- "$tmp"/files/llmexport-*
-	[ $# -eq 1 ] && [ -x "$1/llmexport" ] || fail "$archive does not contain the program"
+	[ -x "$tmp/files/llmexport" ] || fail "$archive does not contain the program"
 	# What runs here is what gets installed.
-	"$1/llmexport" --version >"$tmp/version" || fail "the program does not run on this machine"
-	put "$1/llmexport" "$prefix/bin/llmexport" 755
-	(cd "$1/share" && find . -type f) >"$tmp/share"
+	"$tmp/files/llmexport" --version >"$tmp/version" || fail "the program does not run on this machine"
+	put "$tmp/files/llmexport" "$prefix/bin/llmexport" 755
+	(cd "$tmp/files/share" && find . -type f) >"$tmp/share"
 	while read -r file; do
-		put "$1/share/$file" "$prefix/share/$file" 644
+		put "$tmp/files/share/$file" "$prefix/share/$file" 644
 	done <"$tmp/share"
 	say "installed $(head -n 1 "$tmp/version") as $prefix/bin/llmexport"
 	advise

@@ -40,10 +40,33 @@ func (f facts) index(binaries []binary) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &b.platform}})
+		d, err := describe(image, b.platform)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, mutate.IndexAddendum{Add: described{image, d}})
 	}
 	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), parts...)
 	return mutate.Annotations(index, f.labels()).(v1.ImageIndex), nil
+}
+
+// described is an image with its own descriptor. The library would add the type of its configuration as an artifactType, which
+// skopeo leaves out, and so change the digest of the index on its way to a registry.
+type described struct {
+	v1.Image
+	descriptor v1.Descriptor
+}
+
+// Descriptor implements what partial.Descriptor looks for.
+func (d described) Descriptor() (*v1.Descriptor, error) { return &d.descriptor, nil }
+
+func describe(image v1.Image, p v1.Platform) (v1.Descriptor, error) {
+	digest, err := image.Digest()
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	size, err := image.Size()
+	return v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: size, Digest: digest, Platform: &p}, err
 }
 
 func (f facts) image(b binary) (v1.Image, error) {

@@ -38,11 +38,11 @@ var archiveName = "llmexport-" + runtime.GOOS + "-" + runtime.GOARCH + ".tar.gz"
 // program is a release whose program is a script.
 func program(version string) []byte {
 	return archive(map[string]string{
-		"llmexport-" + version + "/llmexport":                                      "#!/bin/sh\necho llmexport " + version + " of a test\n",
-		"llmexport-" + version + "/share/man/man1/llmexport.1.gz":                  "page",
-		"llmexport-" + version + "/share/fish/vendor_completions.d":                "",
-		"llmexport-" + version + "/share/fish/vendor_completions.d/llmexport.fish": "completions",
-		"llmexport-" + version + "/LICENSE":                                        "licence",
+		"llmexport":                                      "#!/bin/sh\necho llmexport " + version + " of a test\n",
+		"share/man/man1/llmexport.1.gz":                  "page",
+		"share/fish/vendor_completions.d":                "",
+		"share/fish/vendor_completions.d/llmexport.fish": "completions",
+		"LICENSE": "licence",
 	})
 }
 
@@ -249,11 +249,11 @@ func TestInstallRefuses(t *testing.T) {
 		"no digest tool": {nil, func(t *testing.T, _ *server, path string) { os.Remove(filepath.Join(path, "sha256sum")) },
 			"sha256sum, shasum or openssl is needed"},
 		"does not run": {nil, func(_ *testing.T, s *server, _ string) {
-			a := archive(map[string]string{"llmexport-1/llmexport": "#!/bin/sh\nexit 1\n"})
+			a := archive(map[string]string{"llmexport": "#!/bin/sh\nexit 1\n"})
 			s.files[latest+archiveName], s.files[latest+"SHA256SUMS"] = a, sums(map[string][]byte{archiveName: a})
 		}, "does not run on this machine"},
 		"no program": {nil, func(_ *testing.T, s *server, _ string) {
-			a := archive(map[string]string{"llmexport-1/README": "x"})
+			a := archive(map[string]string{"README": "x"})
 			s.files[latest+archiveName], s.files[latest+"SHA256SUMS"] = a, sums(map[string][]byte{archiveName: a})
 		}, "does not contain the program"},
 		"not an archive": {nil, func(_ *testing.T, s *server, _ string) {
