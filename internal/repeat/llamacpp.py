@@ -60,18 +60,18 @@ class Model:
         n = lib.llama_tokenize(self.vocab, text, len(text), ids, len(text) + 1, False, False)
         return [list(ids[i : i + WINDOW]) for i in range(0, n - WINDOW + 1, WINDOW)]
 
-    def run(self, window):
-        """Computes a window and returns the logits of positions FIRST to the last but one."""
+    def run(self, window, first=FIRST):
+        """Computes a window and returns the logits of positions first to the last but one."""
         lib.llama_memory_clear(lib.llama_get_memory(self.context), True)
         batch = lib.llama_batch_init(WINDOW, 0, 1)
         batch.n_tokens = WINDOW
         for i, token in enumerate(window):
             batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, i, 1, 0
-            batch.logits[i] = i >= FIRST
+            batch.logits[i] = i >= first
         if lib.llama_decode(self.context, batch) != 0:
             sys.exit("llama.cpp cannot compute a window")
         lib.llama_batch_free(batch)
-        rows = WINDOW - FIRST
+        rows = WINDOW - first
         all_rows = ffi.buffer(lib.llama_get_logits(self.context), rows * self.size * 4)
         return np.frombuffer(all_rows, np.float32).reshape(rows, self.size)[:-1].copy()
 
@@ -133,7 +133,7 @@ def matrix(path, text, out):
     model = Model(path, observe)
     windows = model.windows(text)[:MATRIX_WINDOWS]
     for w in windows:
-        model.run(w)
+        model.run(w, 0)  # the last layer computes only positions whose logits are wanted
     model.close()
     missing = sorted(set(INPUTS) - {name for name, _ in sums})
     if failed or missing:
