@@ -357,12 +357,15 @@ engine: engine-venvs ## test packages on the released engines of ENGINES (needs 
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
 
 .PHONY: adb
-adb: ## test verify --adb with a fake device that runs the stock aarch64 engines of every release under qemu (needs qemu-aarch64, git, pip and a cross compiler or apt)
-	@set -euo pipefail; if ! command -v qemu-aarch64 >/dev/null; then echo "adb: skipped, there is no qemu-aarch64 (Debian package qemu-user)"; exit 0; fi; \
-	for v in 3.5.0 3.6.0 3.6.1; do if ! verify/device/testdata/engine.sh $$v $(ADB_DIR) $(MNN_SOURCE); then \
-		echo "adb: skipped, the programs of MNN $$v could not be built"; exit 0; fi; \
+adb: ## test verify --adb with a real adb, and with the stock aarch64 engines of every release under qemu (needs git, pip, and apt or adb, qemu-aarch64 and a cross compiler)
+	@set -euo pipefail; mkdir -p $(ADB_DIR); dir=$$(cd $(ADB_DIR) && pwd); adb=$$(command -v adb || true); \
+	if [ -z "$$adb" ]; then verify/device/testdata/adb.sh "$$dir/client" && adb=$$dir/client/adb || echo "adb: the real adb is skipped, it could not be installed"; fi; \
+	LLMEXPORT_REAL_ADB=$$adb go test -tags adb -count=1 $(TESTFLAGS) -run TestRealADB ./cmd/llmexport; \
+	if ! command -v qemu-aarch64 >/dev/null; then echo "adb: the engines are skipped, there is no qemu-aarch64 (Debian package qemu-user)"; exit 0; fi; \
+	for v in 3.5.0 3.6.0 3.6.1; do if ! verify/device/testdata/engine.sh $$v "$$dir" $(MNN_SOURCE); then \
+		echo "adb: the engines are skipped, the programs of MNN $$v could not be built"; exit 0; fi; \
 	done; \
-	LLMEXPORT_ADB=$$(cd $(ADB_DIR) && pwd) go test -tags adb -count=1 -timeout 1h $(TESTFLAGS) -run TestRealEngine ./cmd/llmexport
+	LLMEXPORT_ADB=$$dir go test -tags adb -count=1 -timeout 1h $(TESTFLAGS) -run TestRealEngine ./cmd/llmexport
 
 .PHONY: foreign
 foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the evaluation text

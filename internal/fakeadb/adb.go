@@ -110,7 +110,7 @@ func adb(args []string) int {
 	}
 	switch {
 	case args[0] == "shell" && len(args) > 1:
-		return shell(strings.Join(args[1:], " "))
+		return shell(strings.Join(args[1:], " "), os.Stdout, os.Stderr)
 	case args[0] == "push" && len(args) == 3:
 		return push(args[1], args[2])
 	case args[0] == "pull" && len(args) == 3:
@@ -147,11 +147,13 @@ func transport(serial string) string {
 // library is the variable in front of the engine's programs, after which the runner is put.
 const library = "\nLD_LIBRARY_PATH="
 
-func shell(script string) int {
+// shell runs a script on the device.
+func shell(script string, stdout, stderr io.Writer) int {
 	switch fault("shell") {
 	case "closed":
-		fmt.Print("half of an answer")
-		return complain(1, "error: closed")
+		fmt.Fprint(stdout, "half of an answer")
+		fmt.Fprintln(stderr, "error: closed")
+		return 1
 	case "nosum":
 		script = strings.ReplaceAll(script, "type sha256sum", "false")
 	case "nospace":
@@ -165,16 +167,24 @@ func shell(script string) int {
 		}
 	}
 	c := exec.Command("sh", "-c", script)
-	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	c.Stdout, c.Stderr = stdout, stderr
 	err := c.Run()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	case err != nil:
-		return complain(1, "error: %v", err)
+		fmt.Fprintln(stderr, err)
+		return 1
 	}
 	return 0
+}
+
+// fail prints a failure of a transfer where adb 29 prints it.
+func fail(format string, args ...any) int {
+	fmt.Printf(format+"\n", args...)
+	fmt.Printf("%v: 0 files pushed, 0 skipped. 0.0 MB/s (446 bytes in 0.009s)\n", args[0])
+	return 1
 }
 
 func push(local, remote string) int {
@@ -202,10 +212,10 @@ func push(local, remote string) int {
 		err = os.WriteFile(remote, b[:size], st.Mode().Perm())
 	}
 	if err != nil {
-		return complain(1, "adb: error: failed to copy '%s' to '%s': remote couldn't create file: %v", local, remote, errors.Unwrap(err))
+		return fail("adb: error: failed to copy '%s' to '%s': remote couldn't create file: %v", local, remote, errors.Unwrap(err))
 	}
 	if size < len(b) {
-		return complain(1, "adb: error: failed to copy '%s' to '%s': remote write failed: No space left on device", local, remote)
+		return fail("adb: error: failed to copy '%s' to '%s': remote write failed: No space left on device", local, remote)
 	}
 	fmt.Printf("%s: 1 file pushed, 0 skipped. 31.4 MB/s (%d bytes in 0.002s)\n", local, len(b))
 	return 0
@@ -214,7 +224,7 @@ func push(local, remote string) int {
 func pull(remote, local string) int {
 	st, err := os.Stat(remote)
 	if err != nil {
-		return complain(1, "adb: error: failed to stat remote object '%s': No such file or directory", remote)
+		return fail("adb: error: failed to stat remote object '%s': No such file or directory", remote)
 	}
 	if to, err := os.Stat(local); err == nil && to.IsDir() {
 		local = filepath.Join(local, path.Base(remote))
@@ -239,7 +249,7 @@ func pull(remote, local string) int {
 		files, err = 1, copyFile(remote, local)
 	}
 	if err != nil {
-		return complain(1, "adb: error: failed to copy '%s' to '%s': %v", remote, local, err)
+		return fail("adb: error: failed to copy '%s' to '%s': %v", remote, local, err)
 	}
 	fmt.Printf("%s: %d files pulled, 0 skipped.\n", remote, files)
 	return 0

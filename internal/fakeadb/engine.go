@@ -27,8 +27,8 @@ type settings struct {
 	UseTemplate *bool  `json:"use_template"`
 }
 
-// open opens the package that a configuration names.
-func open(config string) (*runtime.Package, *runtime.Session, error) {
+// openPackage opens the package that a configuration names.
+func openPackage(config string) (*runtime.Package, *runtime.Session, error) {
 	b, err := os.ReadFile(config)
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +101,7 @@ func demo(args []string) int {
 	}
 	fmt.Fprintf(out, "config path is %s\n", args[1])
 	fmt.Fprintf(messages, "The device supports: i8sdot:1, fp16:1, i8mm: 1, sve2: 1, sme2: 0\n")
-	p, sess, err := open(args[1])
+	p, sess, err := openPackage(args[1])
 	if err != nil || f == "init" {
 		fmt.Fprintf(messages, "[Error]: LLM model file not found: %v\nLLM init error\nmain, 276, cost time: 15.375000 ms\n", err)
 		return 0
@@ -172,7 +172,7 @@ func evaluate(args []string) int {
 		return 0
 	}
 	fmt.Printf("llmPath=s %s in main, 39 \ntextPath=s %s in main, 40 \n", args[1], args[2])
-	p, sess, err := open(args[1])
+	p, sess, err := openPackage(args[1])
 	if err != nil {
 		fmt.Println("Load LLM error")
 		return 0

@@ -166,19 +166,19 @@ func (a *ADB) command(ctx context.Context, args ...string) (stdout []byte, stder
 }
 
 // adbError explains a failure of adb itself.
-func adbError(what, stderr string, err error) error {
+func adbError(what, printed string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	text := cmp.Or(lastLine(stderr), fmt.Sprint(err))
+	text := cmp.Or(errorLine(printed), lastLine(printed), fmt.Sprint(err))
 	hint := ""
 	switch {
-	case strings.Contains(stderr, "No space left"):
+	case strings.Contains(printed, "No space left"):
 		hint = "free space on the device"
-	case strings.Contains(stderr, "Permission denied"), strings.Contains(stderr, "Read-only file system"):
+	case strings.Contains(printed, "Permission denied"), strings.Contains(printed, "Read-only file system"):
 		hint = "--dir names a directory where the shell of the device may write and start programs, such as " + DefaultDir
-	case strings.Contains(stderr, "device offline"), strings.Contains(stderr, "not found"), strings.Contains(stderr, "no devices"),
-		strings.Contains(stderr, "closed"), strings.Contains(stderr, "connect failed"):
+	case strings.Contains(printed, "device offline"), strings.Contains(printed, "not found"), strings.Contains(printed, "no devices"),
+		strings.Contains(printed, "closed"), strings.Contains(printed, "connect failed"):
 		hint = "the connection was lost; connect the device again"
 	}
 	return problem(hint, "adb %s: %s", what, text)
@@ -204,22 +204,35 @@ func (a *ADB) Shell(ctx context.Context, script string) (string, int, error) {
 
 // Push copies a local file to a path on the device.
 func (a *ADB) Push(ctx context.Context, local, remote string) error {
-	if _, stderr, err := a.command(ctx, "push", local, remote); err != nil {
-		return adbError("push", stderr, err)
-	}
-	return nil
+	return a.transfer(ctx, "push", local, remote)
 }
 
 // Pull copies a file or directory of the device to a local path.
 func (a *ADB) Pull(ctx context.Context, remote, local string) error {
-	if _, stderr, err := a.command(ctx, "pull", remote, local); err != nil {
-		return adbError("pull", stderr, err)
+	return a.transfer(ctx, "pull", remote, local)
+}
+
+func (a *ADB) transfer(ctx context.Context, command, from, to string) error {
+	out, stderr, err := a.command(ctx, command, from, to)
+	if err != nil {
+		return adbError(command, stderr+"\n"+string(out), err) // adb prints failures of transfers as it prints progress
 	}
 	return nil
 }
 
 // quote makes a word of a shell out of any text without NUL.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// errorLine returns the last line that adb marks as an error, without the mark; a summary can follow it.
+func errorLine(s string) string {
+	found := ""
+	for line := range strings.Lines(s) {
+		if _, text, ok := strings.Cut(line, "error: "); ok {
+			found = strings.TrimSpace(text)
+		}
+	}
+	return found
+}
 
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)

@@ -171,3 +171,17 @@ func TestFailure(t *testing.T) {
 		}
 	}
 }
+
+func TestADBError(t *testing.T) {
+	t.Parallel()
+	for printed, want := range map[string]string{
+		// as adb 29 prints it
+		"adb: error: failed to copy 'a' to '/x/a': remote write failed: No space left on device\na: 0 files pushed, 0 skipped.\n": "adb push: failed to " +
+			"copy 'a' to '/x/a': remote write failed: No space left on device",
+		"error: closed\n": "adb push: closed", "something else\n": "adb push: something else", "": "adb push: exit status 1",
+	} {
+		if got := adbError("push", printed, errors.New("exit status 1")).Error(); got != want {
+			t.Errorf("%q: %s", printed, got)
+		}
+	}
+}
