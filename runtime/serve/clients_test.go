@@ -3,9 +3,11 @@
 package serve_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -65,5 +67,31 @@ func TestOpenAI(t *testing.T) {
 	}
 	if len(found.Unauthorized) == 0 || *found.Unauthorized[0] != "AuthenticationError" {
 		t.Errorf("without a token: %s", out)
+	}
+}
+
+// TestLMEval scores a server by the library lm_eval.
+func TestLMEval(t *testing.T) {
+	s := newServer(t, func(o *serve.Options) { o.Context = 1024 })
+	cmd := exec.CommandContext(t.Context(), clientsPython(), "runtime/serve/testdata/evaluate.py", s.url, "tiny", "testdata/tiny-qwen3", "5")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "HF_HOME="+t.TempDir())
+	if abs, err := filepath.Abs(clientsPython()); err == nil {
+		cmd.Path = abs
+	}
+	out, err := cmd.Output()
+	if e, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("%v: %s", err, e.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var r map[string]json.RawMessage
+	var bits float64
+	// The checkpoint was trained on such text; a model that knows nothing has 8 bits for a byte.
+	err = json.Unmarshal(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:], &r)
+	if err == nil {
+		err = json.Unmarshal(r["bits_per_byte,none"], &bits)
+	}
+	if err != nil || bits < 1 || bits > 2 {
+		t.Errorf("%v: %s", err, out)
 	}
 }

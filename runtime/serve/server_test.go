@@ -660,8 +660,8 @@ func TestTimeout(t *testing.T) {
 // TestShutdown: running requests may end, those that come are refused, and at the end of the grace streams are cut with an error.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	for _, grace := range []time.Duration{time.Minute, time.Millisecond} {
-		s := newServer(t, func(o *serve.Options) { o.Grace, o.Context = grace, 1024 })
+	for _, grace := range []time.Duration{time.Hour, time.Millisecond} {
+		s := newServer(t, func(o *serve.Options) { o.Grace, o.Timeout = grace, time.Hour })
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -677,7 +677,7 @@ func TestShutdown(t *testing.T) {
 			t.Error(err)
 		}
 		whole := bytes.HasSuffix(rest, []byte("data: [DONE]\n\n"))
-		if cut := bytes.Contains(rest, []byte("shutting_down")); whole == cut || whole != (grace == time.Minute) {
+		if cut := bytes.Contains(rest, []byte("shutting_down")); whole == cut || whole != (grace == time.Hour) {
 			t.Errorf("grace %v: whole %v, cut %v", grace, whole, cut)
 		}
 		if err := <-ended; err != nil {
