@@ -45,6 +45,7 @@ type Store interface {
 //	<dir>/<stage>-<key>/          finished: holds done.json, which lists all other files with their digests
 //	<dir>/<stage>-<key>.partial/  under construction, or left by a killed run
 //	<dir>/<stage>-<key>.lock      held by the run that builds or removes the entry
+//	<dir>/<stage>-<key>.label     the package that the entry was used for last, see [Label]
 //
 // Every file of an entry is compared with its digest once in a run before the entry is used, unless this run has written
 // it. An entry that differs in a single bit, lacks a file or has an extra one is removed and built again. Files of entries may
@@ -256,6 +257,7 @@ type Entry struct {
 	Size    int64
 	Partial bool
 	Used    time.Time
+	Label   Label
 }
 
 // List returns the entries of the store in dir, most recently used first. It needs no lock.
@@ -271,6 +273,7 @@ func List(dir string) ([]Entry, error) {
 		}
 		e := Entry{Name: it.Name(), Partial: strings.HasSuffix(it.Name(), partialSuffix)}
 		e.Size, e.Used = disk.Usage(filepath.Join(dir, it.Name()))
+		e.Label = readLabel(dir, strings.TrimSuffix(it.Name(), partialSuffix))
 		list = append(list, e)
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int { return b.Used.Compare(a.Used) })
@@ -280,15 +283,23 @@ func List(dir string) ([]Entry, error) {
 // Collect removes entries, least recently used first, until the rest take at most keep bytes, and returns those it removed.
 // Entries that a run is using or building stay.
 func (s *Directory) Collect(keep int64) ([]Entry, error) {
+	var total int64
+	return s.Remove(func(e Entry) bool {
+		total += e.Size
+		return total > keep
+	})
+}
+
+// Remove removes the entries that match, and returns those it removed. Match is called for every entry, most recently used first.
+// Entries that a run is using or building stay.
+func (s *Directory) Remove(match func(Entry) bool) ([]Entry, error) {
 	list, err := List(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	var gone []Entry
-	var total int64
 	for _, e := range list {
-		total += e.Size
-		if total <= keep {
+		if !match(e) {
 			continue
 		}
 		if removed, err := s.remove(e.Name); err != nil {
@@ -315,7 +326,11 @@ func (s *Directory) remove(name string) (bool, error) {
 	if runtime.GOOS == "windows" { // removes no open files
 		_ = l.Unlock()
 	}
-	return true, errors.Join(os.RemoveAll(filepath.Join(s.dir, name)), l.Unlock())
+	err = errors.Join(os.RemoveAll(filepath.Join(s.dir, name)), l.Unlock())
+	if lerr := os.Remove(labelFile(s.dir, entry)); !errors.Is(lerr, fs.ErrNotExist) {
+		err = errors.Join(err, lerr)
+	}
+	return true, err
 }
 
 // WriteFile writes a file, which gets its name once it is durable.

@@ -99,6 +99,9 @@ func (r *Recipe) Resolve(path string) string {
 	return filepath.Join(r.Dir, path)
 }
 
+// File is the name of the recipe's file as it was given to [Load].
+func (r *Recipe) File() string { return r.file }
+
 // Errorf returns an *Error for the value at a key path such as "target.backends[1]", positioned there or,
 // if the recipe does not contain that value, at the nearest one around it.
 func (r *Recipe) Errorf(path, format string, args ...any) error {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +70,17 @@ func (t *tool) cacheCommand() *cli.Command {
 				Action: t.cacheList, CustomHelpTemplate: help("llmexport cache list --json"),
 			},
 			{
+				Name: "rm", Usage: "remove entries by name, package, model, recipe or age", ArgsUsage: "[ENTRY...]",
+				Flags: []cli.Flag{
+					cacheFlag(), jsonFlag(),
+					&cli.StringFlag{Name: "package", Usage: "remove what was used last for the package called `NAME`"},
+					&cli.StringFlag{Name: "model", Usage: "remove what was used last for `MODEL`, a repository or directory"},
+					&cli.StringFlag{Name: "recipe", Usage: "remove what was used last for the recipe in `FILE`"},
+					&cli.DurationFlag{Name: "older", Usage: "remove only what was not used for `TIME`, such as 72h"},
+				},
+				Action: t.cacheRemove, CustomHelpTemplate: help("llmexport cache rm --package qwen3-0.6b-int4", "llmexport cache rm --model Qwen/Qwen3-0.6B --older 72h"),
+			},
+			{
 				Name: "gc", Usage: "remove the least recently used entries", ArgsUsage: "[RECIPE]",
 				Flags: []cli.Flag{
 					cacheFlag(), jsonFlag(),
@@ -114,13 +127,15 @@ type cacheEntry struct {
 	Bytes   int64     `json:"bytes"`
 	Partial bool      `json:"partial"`
 	Used    time.Time `json:"used"`
+	// Label is of the package that used the entry last.
+	pipeline.Label
 }
 
 func (t *tool) printEntries(c *cli.Context, dir string, list []pipeline.Entry) error {
 	entries := make([]cacheEntry, 0, len(list))
 	var total int64
 	for _, e := range list {
-		entries = append(entries, cacheEntry{e.Name, e.Size, e.Partial, e.Used})
+		entries = append(entries, cacheEntry{e.Name, e.Size, e.Partial, e.Used, e.Label})
 		total += e.Size
 	}
 	if c.Bool("json") {
@@ -130,15 +145,15 @@ func (t *tool) printEntries(c *cli.Context, dir string, list []pipeline.Entry) e
 			Entries []cacheEntry `json:"entries"`
 		}{dir, total, entries})
 	}
-	s := sheet.New("entry", ">bytes", "used")
+	s := sheet.New("package", "model", "recipe", ">size", "last used", "entry")
 	for _, e := range entries {
-		s.Row(e.Name, e.Bytes, e.Used.Format(time.DateTime))
+		s.Row(orDash(e.Package), orDash(e.Model), orDash(e.Recipe), sheet.Rounded(e.Bytes), span(time.Since(e.Used).Seconds())+" ago", e.Name)
 	}
-	if err := s.Write(t.stdout, true); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(t.stdout, "%d entries, %s in %s\n", len(entries), sheet.Size(total), dir)
-	return err
+	return t.show(func(w io.Writer) error {
+		err := s.Write(w, true)
+		_, ferr := fmt.Fprintf(w, "%d entries, %s in %s\n", len(entries), sheet.Size(total), dir)
+		return errors.Join(err, ferr)
+	})
 }
 
 func (t *tool) cacheList(c *cli.Context) error {
@@ -174,6 +189,38 @@ func (t *tool) cacheCollect(c *cli.Context) error {
 	}
 	defer st.Close()
 	gone, err := st.Collect(int64(keep))
+	if err != nil {
+		return err
+	}
+	if !c.Bool("json") {
+		fmt.Fprintln(t.stdout, "removed:")
+	}
+	return t.printEntries(c, dir, gone)
+}
+
+func (t *tool) cacheRemove(c *cli.Context) error {
+	chosen := false
+	for _, name := range []string{"package", "model", "recipe", "older"} {
+		chosen = chosen || c.IsSet(name)
+	}
+	if !chosen && c.NArg() == 0 {
+		return hint(usagef("cache rm needs an ENTRY, --package, --model, --recipe or --older"), "llmexport cache list shows them")
+	}
+	dir := cacheDir(c, nil)
+	// Opening the store would create it.
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return t.printEntries(c, dir, nil)
+	}
+	st, err := openStore(c, nil)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	is := func(flag, value string) bool { return !c.IsSet(flag) || c.String(flag) == value }
+	gone, err := st.Remove(func(e pipeline.Entry) bool {
+		return (c.NArg() == 0 || slices.Contains(c.Args().Slice(), e.Name)) && is("package", e.Label.Package) && is("model", e.Label.Model) &&
+			is("recipe", e.Label.Recipe) && (!c.IsSet("older") || time.Since(e.Used) > c.Duration("older"))
+	})
 	if err != nil {
 		return err
 	}

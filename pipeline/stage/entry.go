@@ -30,13 +30,18 @@ func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.
 		}
 		return a, err
 	}
-	return r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (digest.Digest, error) {
+	a, err := r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (digest.Digest, error) {
 		r.announce(ctx, name)
 		if err := r.reread(ctx); err != nil {
 			return "", err
 		}
 		return build(p)
 	}, keep...)
+	if err == nil {
+		label := pipeline.Label{Package: r.Recipe.Name, Model: cmp.Or(r.Recipe.Model.Repo, r.Recipe.Model.Path), Recipe: r.Recipe.File()}
+		err = pipeline.WriteLabel(r.Store.Dir(), a.Name, label)
+	}
+	return a, err
 }
 
 // reread compares the files of the checkpoint that this run has not read yet with their digests.
