@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/llmexport/llmexport/internal/disk"
@@ -30,7 +32,20 @@ func WriteLabel(dir, entry string, l Label) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(labelFile(dir, entry), b)
+	// Runs that share the entry may label it at the same time.
+	f, err := os.CreateTemp(dir, entry+".*.label.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), labelFile(dir, entry))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
 }
 
 // readLabel returns the label of an entry, which is empty if there is none or it cannot be read.

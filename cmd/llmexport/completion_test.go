@@ -28,9 +28,9 @@ var completions = []struct {
 	{"zsh", "zsh", func(file, line string) ([]string, string) {
 		// An interactive shell in a terminal of its own: Tab is pressed, and the widget prints the matches.
 		return []string{"-f", "-c", `zmodload zsh/zpty; zpty z zsh -f -i
-			zpty -w z "PS1= RPROMPT=; unsetopt zle_bracketed_paste beep; autoload -U compinit; compinit -u -d $HOME/dump; source $1"
+			zpty -w z "PS1=@@ RPROMPT=; unsetopt zle_bracketed_paste beep; autoload -U compinit; compinit -u -d $HOME/dump; source $1"
 			zpty -w z 'compadd() { builtin compadd -A found "$@"; print -l -- "<<${(@)^found}>>" "" > /dev/tty; builtin compadd "$@" }; print rea""dy'
-			zpty -r z out '*ready*'
+			zpty -r z out '*ready*@@*'
 			zpty -w -n z "$2"$'\t'; zpty -w -n z $'\x15print do\"\"ne\n'; zpty -r z out '*done*'
 			for l in ${(f)out}; do [[ $l = *"<<"*">>"* ]] && print -- "${${l#*<<}%>>*}"; done; true`, "zsh", file, line}, ""
 	}},

@@ -143,13 +143,14 @@ func TestChatTerminal(t *testing.T) {
 	p.send("/s\t\t" + enter) // the second command that begins so
 	p.await("/set needs NAME VALUE")
 	p.await("> ")
-	p.send("/set tokens 400" + enter)
+	p.send("/set tokens 3500" + enter)
 	p.await("> ")
 	p.send("/set temperature 1" + enter)
 	p.await("> ")
 	p.send("Tell me a long story" + enter)
 	p.await("Tell me a long story")
 	p.await("\n")
+	p.await("\n") // of the answer: while a line is edited, Ctrl-C is a key
 	p.send(ctrlC)
 	p.await("Stopped.")
 	p.await("> ")
