@@ -116,7 +116,7 @@ test: ## vet, and run all tests except the long ones
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens
-	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=.venv --exclude-dir=.git 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
+	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
 	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
 	go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
 
