@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
@@ -37,7 +38,7 @@ func openAll(t *testing.T, dirs ...string) []*runtime.Package {
 	return all
 }
 
-var sameEvaluation = cmp.AllowUnexported(verify.Sample{})
+var sameEvaluation = cmp.Options{cmp.AllowUnexported(verify.Sample{}), cmpopts.IgnoreUnexported(verify.Evaluation{})}
 
 // Packages compared together give the same bits as each alone, for any memory and number of threads.
 func TestCompare(t *testing.T) {

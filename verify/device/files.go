@@ -45,16 +45,17 @@ func (a *ADB) copyFiles(ctx context.Context, dir string, files []file) (*Transfe
 	if err != nil {
 		return nil, err
 	}
-	have := map[string]string{}
 	var same []string
 	for _, f := range files {
 		if n, ok := sizes[f.Name]; ok && n == f.Size {
 			same = append(same, f.Name)
 		}
 	}
-	if have, t.Compared, err = a.digests(ctx, dir, same); err != nil {
+	have, compared, err := a.digests(ctx, dir, same)
+	if err != nil {
 		return nil, err
 	}
+	t.Compared = compared
 	var missing []file
 	for _, f := range files {
 		if have[f.Name] != f.SHA256 {
