@@ -113,7 +113,7 @@ func (p *terminal) ended() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// TestChatTerminal talks to a package as a user does: with editing, an interrupted answer, and Ctrl-C twice.
+// TestChatTerminal talks to a package as a user does: with editing and an interrupted answer.
 func TestChatTerminal(t *testing.T) {
 	t.Parallel()
 	dir, err := stagetest.Export(t.Context(), t.TempDir(), tiny, "quantize: {block: 32}\nverify: {enabled: false}")
@@ -157,10 +157,7 @@ func TestChatTerminal(t *testing.T) {
 	p.send("/stats" + enter)
 	p.await("prompt tokens")
 	p.await("> ")
-	p.send(ctrlC)
-	p.await("Ctrl-C again leaves.")
-	p.await("> ")
-	p.send(ctrlC)
+	p.send("/exit" + enter)
 	if code := p.ended(); code != 0 {
 		t.Errorf("left with exit code %d", code)
 	}
