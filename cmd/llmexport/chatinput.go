@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -31,7 +32,7 @@ type read struct {
 // maxLine bounds a line of a pipe, in bytes.
 const maxLine = 4 << 20
 
-// pipe reads standard input that is no terminal. It shows no prompts.
+// pipe reads standard input when it is not a terminal. It shows no prompts.
 type pipe struct{ lines chan read }
 
 // newPipe reads in a goroutine of its own, so that waiting for a line ends with the context.
@@ -99,6 +100,8 @@ func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 			text, err := e.state.Prompt(prompt)
 			done <- read{text, err}
 		}()
+	} else {
+		fmt.Print(prompt) // where the library writes
 	}
 	select {
 	case l := <-e.waiting:
@@ -108,6 +111,7 @@ func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 		}
 		return l.text, l.err
 	case <-e.interrupts:
+		fmt.Println("^C") // as the library does
 		return "", errInterrupted
 	case <-ctx.Done():
 		return "", context.Cause(ctx)

@@ -157,7 +157,10 @@ func TestChatTerminal(t *testing.T) {
 	p.send("/stats" + enter)
 	p.await("prompt tokens")
 	p.await("> ")
-	p.send("/exit" + enter)
+	p.send(ctrlC)
+	p.await("Ctrl-C again leaves.")
+	p.await("> ")
+	p.send(ctrlC)
 	if code := p.ended(); code != 0 {
 		t.Errorf("left with exit code %d", code)
 	}
