@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
-// Label says for which package an entry of a store was used last. It lies next to the entry, for people: nothing depends on it.
+// Label says for which package an entry of a store was used last. It lies apart from the entry, for people: nothing depends on it.
 type Label struct {
 	// Package is the name of the package, Model its repository or directory, and Recipe the file of the recipe.
 	Package string `json:"package"`
@@ -21,7 +21,10 @@ type Label struct {
 // maxLabel bounds the size of a label in bytes.
 const maxLabel = 64 << 10
 
-func labelFile(dir, entry string) string { return filepath.Join(dir, entry+".label") }
+// labelsDir is the directory of the labels in a store.
+const labelsDir = "labels"
+
+func labelFile(dir, entry string) string { return filepath.Join(dir, labelsDir, entry) }
 
 // WriteLabel labels an entry of the store in dir, unless it has this label.
 func WriteLabel(dir, entry string, l Label) error {
@@ -33,14 +36,18 @@ func WriteLabel(dir, entry string, l Label) error {
 		return err
 	}
 	// Runs that share the entry may label it at the same time.
-	f, err := os.CreateTemp(dir, entry+".*.label.tmp")
+	dir = filepath.Join(dir, labelsDir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, entry+".*.tmp")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), labelFile(dir, entry))
+		err = os.Rename(f.Name(), filepath.Join(dir, entry))
 	}
 	if err != nil {
 		os.Remove(f.Name())

@@ -62,6 +62,9 @@ func FuzzLabel(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, labelsDir), 0o777); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(labelFile(dir, "x"), b, 0o666); err != nil {
 			t.Fatal(err)
 		}

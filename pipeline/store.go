@@ -45,7 +45,7 @@ type Store interface {
 //	<dir>/<stage>-<key>/          finished: holds done.json, which lists all other files with their digests
 //	<dir>/<stage>-<key>.partial/  under construction, or left by a killed run
 //	<dir>/<stage>-<key>.lock      held by the run that builds or removes the entry
-//	<dir>/<stage>-<key>.label     the package that the entry was used for last, see [Label]
+//	<dir>/labels/<stage>-<key>    the package that the entry was used for last, see [Label]
 //
 // Every file of an entry is compared with its digest once in a run before the entry is used, unless this run has written
 // it. An entry that differs in a single bit, lacks a file or has an extra one is removed and built again. Files of entries may
@@ -268,7 +268,7 @@ func List(dir string) ([]Entry, error) {
 	}
 	var list []Entry
 	for _, it := range items {
-		if !it.IsDir() {
+		if !it.IsDir() || it.Name() == labelsDir {
 			continue
 		}
 		e := Entry{Name: it.Name(), Partial: strings.HasSuffix(it.Name(), partialSuffix)}

@@ -288,7 +288,7 @@ func TestLargeActivations(t *testing.T) {
 // Every section has options whose schema and defaults can be printed, and no section is a stranger.
 func TestTable(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "quantize", "verify", "publish"}, stage.Sections()); diff != "" {
+	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "quantize", "verify", "sign", "publish"}, stage.Sections()); diff != "" {
 		t.Errorf("sections (-want +got):\n%s", diff)
 	}
 	r, err := recipes.Load([]byte("version: 1\nname: a\nmodel: {path: x}\n"), "a.yaml", stage.Sections())
@@ -303,7 +303,7 @@ func TestTable(t *testing.T) {
 	for _, s := range run.Stages() {
 		names = append(names, s.String())
 	}
-	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "allocate", "quantize", "verify", "publish"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "allocate", "quantize", "verify", "sign", "publish"}, names); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}
 	text, err := recipes.EffectiveJSON(r, run.BySection())

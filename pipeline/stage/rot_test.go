@@ -127,15 +127,14 @@ func newRotted(t *testing.T, w work) *rotted {
 // dirs lists the entries of the store.
 func (r *rotted) dirs(t *testing.T) (names []string) {
 	t.Helper()
-	items, err := os.ReadDir(r.cache())
+	list, err := pipeline.List(r.cache())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range items {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
+	for _, e := range list {
+		names = append(names, e.Name)
 	}
+	slices.Sort(names)
 	return names
 }
 

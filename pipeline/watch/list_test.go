@@ -63,7 +63,7 @@ func TestReadListRefuses(t *testing.T) {
 		"interval":      {"version: 1\ninterval: 5s\nwatch: [{repo: a/b, recipe: qwen3}]\n", "x.yaml:2:11: interval: must be a time from 1m to 720h"},
 		"number":        {"version: 1\ninterval: 15\nwatch: [{repo: a/b, recipe: qwen3}]\n", "x.yaml:2:11: interval: must be a string"},
 		"no repo":       {"version: 1\nwatch: [{recipe: qwen3}]\n", "x.yaml:2:9: watch[0].repo: is missing"},
-		"bad repo":      {"version: 1\nwatch: [{repo: ../b, recipe: qwen3}]\n", "x.yaml:2:16: watch[0].repo: repository"},
+		"bad repo":      {"version: 1\nwatch: [{repo: ../b, recipe: qwen3}]\n", "x.yaml:2:16: watch[0].repo: a repository is ORG/NAME, not"},
 		"bad revision":  {"version: 1\nwatch: [{repo: a/b, revision: ../x, recipe: qwen3}]\n", "x.yaml:2:31: watch[0].revision: revision"},
 		"no recipe":     {"version: 1\nwatch: [{repo: a/b}]\n", "x.yaml:2:9: watch[0].recipe: is missing"},
 		"bad recipe":    {"version: 1\nwatch: [{repo: a/b, recipe: qwen33}]\n", "x.yaml:2:29: watch[0].recipe: \"qwen33\" is neither"},
