@@ -151,7 +151,7 @@ func (b *batch) make(ctx context.Context, i int, share bool) {
 	b.end(i, &made{o, err})
 }
 
-// end records how a task ended, and prints the outcomes up to the first task that has not.
+// end records how a task ended, and prints the outcomes of all tasks before the first that is still running.
 func (b *batch) end(i int, m *made) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -97,7 +97,7 @@ func (b *chatter) think(ctx context.Context, _ <-chan os.Signal, on string) erro
 func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ string) error {
 	message, ok := b.dialogue.Undo()
 	if !ok {
-		return usagef("there is no message to answer again")
+		return usagef("there is no earlier message, so nothing can be answered again")
 	}
 	return b.ask(ctx, interrupts, message)
 }
@@ -110,7 +110,7 @@ func (b *chatter) reset(context.Context, <-chan os.Signal, string) error {
 
 func (b *chatter) showStats(context.Context, <-chan os.Signal, string) error {
 	if b.last.Prompt == 0 {
-		return usagef("there is no answer yet")
+		return usagef("the model has not answered yet, so there are no statistics")
 	}
 	b.note("%s", b.costs())
 	return nil

@@ -72,7 +72,8 @@ type editor struct {
 	state *liner.State
 	// interrupts are those that come before the library has the keyboard.
 	interrupts <-chan os.Signal
-	waiting    chan read // of a prompt that has not returned
+	// waiting receives the line of a prompt that was interrupted.
+	waiting chan read
 }
 
 func newEditor(commands []string, interrupts <-chan os.Signal) *editor {

@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 const (
@@ -66,10 +66,7 @@ func TestRunKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	kills := 3
-	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
-		kills = n
-	}
+	kills := placetest.Kills(3)
 	dir := killRepo(t)
 	h := serveHub(t, dir, nil)
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Path: "*.safetensors", Server: "storage", Rate: killRate})

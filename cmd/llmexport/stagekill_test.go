@@ -10,13 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // killedStages are all stages of a recipe that tunes for a budget.
@@ -71,10 +71,7 @@ func TestStagesKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	kills := 1
-	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
-		kills = n
-	}
+	kills := placetest.Kills(1)
 	dir := t.TempDir()
 	model, err := filepath.Abs(tiny)
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/disk"
 )
 
 // State is the name of the variable with the directory.
@@ -243,30 +245,16 @@ func pull(remote, local string) int {
 				return os.MkdirAll(filepath.Join(local, rel), 0o755)
 			}
 			files++
-			return copyFile(p, filepath.Join(local, rel))
+			return disk.CopyFile(p, filepath.Join(local, rel))
 		})
 	} else {
-		files, err = 1, copyFile(remote, local)
+		files, err = 1, disk.CopyFile(remote, local)
 	}
 	if err != nil {
 		return fail("adb: error: failed to copy '%s' to '%s': %v", remote, local, err)
 	}
 	fmt.Printf("%s: %d files pulled, 0 skipped.\n", remote, files)
 	return 0
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 func getprop(args []string) int {

@@ -5,7 +5,6 @@ package assemble
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -77,7 +77,7 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 		return nil, err
 	}
 	for _, n := range licenses {
-		if err := copyFile(filepath.Join(a.Source.Dir, n), filepath.Join(dir, n)); err != nil {
+		if err := disk.CopyFile(filepath.Join(a.Source.Dir, n), filepath.Join(dir, n)); err != nil {
 			return nil, err
 		}
 	}
@@ -369,22 +369,5 @@ func link(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil
 	}
-	return copyFile(from, to)
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return disk.CopyFile(from, to)
 }

@@ -84,11 +84,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
-		all, err := openCorpus(r.Calibration)
-		if err != nil {
-			return "", err
-		}
-		windows, probe, err := c.split(all.Windows)
+		_, windows, probe, err := r.text()
 		if err != nil {
 			return "", err
 		}

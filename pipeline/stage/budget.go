@@ -161,33 +161,33 @@ func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int
 
 // share allocates the budget of a run to the matrices of a plan. sum bounds the sum of their divergences if the budget is a limit
 // on the divergence; if that cannot be met, the allocation is the one with the least. It returns the sum, and no divergence yet.
-func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float64) (*assemble.Allocation, float64, error) {
+func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float64) (*assemble.Allocation, *assemble.Planned, float64, error) {
 	sec := r.Recipe.Stages["quantize"]
 	items, rest, err := unfixed(base, sens.Items)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	items = shared(base, items)
 	if len(items) == 0 {
-		return nil, 0, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
+		return nil, nil, 0, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}
 	x, err := r.Quantize.Budget.bound(base, rest, r.Inputs.Path, sum)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	files := x.key == "budget.bytes"
 	for smallest := false; ; {
 		chosen, err := quant.Allocate(items, x.budget)
 		if small := (*quant.BudgetError)(nil); errors.As(err, &small) {
 			if !files && x.key != "budget.kl" {
-				return nil, 0, x.tooSmall(sec, small.Smallest, rest.weights)
+				return nil, nil, 0, x.tooSmall(sec, small.Smallest, rest.weights)
 			}
 			// The size of the smallest package's graph is known only once it is laid out.
 			smallest, x.budget = true, small.Smallest
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		a := &assemble.Allocation{Specs: map[string]string{}, Probe: sens.Text.Tokens}
 		for i, o := range chosen.Options {
@@ -197,18 +197,18 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float6
 		}
 		pl, err := r.Plan(base.Source, a)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		if a.Bytes, err = pl.FileBytes(r.Inputs.Path); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		// The graph records how ops are stored, so its size may change by a few bytes.
 		over := a.Bytes - x.limit
 		switch {
 		case !files || over <= 0:
-			return a, chosen.KL, nil
+			return a, pl, chosen.KL, nil
 		case smallest:
-			return nil, 0, sec.Errorf(x.key, "cannot be met: the smallest possible is %s", sheet.Size(a.Bytes))
+			return nil, nil, 0, sec.Errorf(x.key, "cannot be met: the smallest possible is %s", sheet.Size(a.Bytes))
 		}
 		x.budget.Bytes = max(x.budget.Bytes-over, 1)
 	}

@@ -256,6 +256,14 @@ func openCorpus(calibration pipeline.Artifact) (*corpus.Corpus, error) {
 	return corpus.Load(f)
 }
 
+// text reads the text of a run's calibration, and separates the windows of the probe from the others.
+func (r *Run) text() (all *corpus.Corpus, windows, probe [][]int32, err error) {
+	if all, err = openCorpus(r.Calibration); err == nil {
+		windows, probe, err = r.Calibrate.split(all.Windows)
+	}
+	return all, windows, probe, err
+}
+
 // endOfText is the token between documents: the prefix of a text, the first token that config.json names, or one with such a
 // name; -1 if there is none.
 func endOfText(src *source.Source) int32 {

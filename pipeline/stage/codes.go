@@ -50,11 +50,7 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 	of := inputs{r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c}
 	var err error
 	r.Codes, err = r.entry(ctx, "codes", of, func(p *pipeline.Partial) (digest.Digest, error) {
-		all, err := openCorpus(r.Calibration)
-		if err != nil {
-			return "", err
-		}
-		windows, probe, err := c.split(all.Windows)
+		all, windows, probe, err := r.text()
 		if err != nil {
 			return "", err
 		}

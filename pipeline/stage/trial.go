@@ -35,17 +35,26 @@ const (
 // estimated too low. A budget of bytes has the same allocation whatever the sum is worth. For a limit on the divergence, the limit
 // on the sum is moved until the trial meets the one that was asked for.
 func (r *Run) predicted(ctx context.Context, base *assemble.Planned, sens *quant.Sensitivities, p *pipeline.Partial) (*assemble.Allocation, error) {
+	chain, err := r.Quantize.chain()
+	if err != nil {
+		return nil, err
+	}
+	_, windows, probe, err := r.text()
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{r, untuned(chain), enough(windows), probe, p}
 	limit := r.Quantize.Budget.KL
 	var best, last *assemble.Allocation
 	for sum, trials := limit, 0; trials < mostTrials; trials++ {
-		a, total, err := share(r, base, sens, sum)
+		a, pl, total, err := share(r, base, sens, sum)
 		if err != nil {
 			return nil, err
 		}
 		if last != nil && maps.Equal(a.Specs, last.Specs) {
 			break
 		}
-		if a.KL, err = r.try(ctx, base, a, p); err != nil {
+		if a.KL, err = t.divergence(ctx, pl); err != nil {
 			return nil, err
 		}
 		zerolog.Ctx(ctx).Info().Float64("sum", total).Float64("kl", a.KL).
@@ -75,40 +84,32 @@ func untuned(c *quant.Chain) *quant.Chain {
 	return &x
 }
 
-// try encodes the model as an allocation says, with less text than [Quantize] takes and without tuning, and returns its divergence
-// on the probe. What a killed run encoded is taken up again.
-func (r *Run) try(ctx context.Context, base *assemble.Planned, a *assemble.Allocation, p *pipeline.Partial) (float64, error) {
-	pl, err := r.Plan(base.Source, a)
+// trial encodes a model with less text than [Quantize] takes and without tuning.
+type trial struct {
+	run            *Run
+	chain          *quant.Chain
+	windows, probe [][]int32
+	partial        *pipeline.Partial
+}
+
+// divergence encodes the model as an allocation says, and returns its divergence on the probe. What a killed run encoded is taken
+// up again.
+func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, error) {
+	name, err := pipeline.Key(trialDir, pl.Allocation.Specs)
 	if err != nil {
 		return 0, err
 	}
-	chain, err := r.Quantize.chain()
-	if err != nil {
-		return 0, err
-	}
-	all, err := openCorpus(r.Calibration)
-	if err != nil {
-		return 0, err
-	}
-	windows, probe, err := r.Calibrate.split(all.Windows)
-	if err != nil {
-		return 0, err
-	}
-	name, err := pipeline.Key(trialDir, a.Specs)
-	if err != nil {
-		return 0, err
-	}
-	o := r.watching(pl, enough(windows), p, "allocate", trialWeights)
+	o := t.run.watching(pl, t.windows, t.partial, "allocate", trialWeights)
 	o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir+"/"+name
 	if err := os.MkdirAll(o.Dir, 0o777); err != nil {
 		return 0, err
 	}
-	s := schemeOf(pl, untuned(chain), &r.Calibrate)
+	s := schemeOf(pl, t.chain, &t.run.Calibrate)
 	f, err := calibrate.Quantize(ctx, o, s)
 	if err != nil {
 		return 0, err
 	}
-	kl, err := calibrate.Divergence(ctx, o, s, f, probe)
+	kl, err := calibrate.Divergence(ctx, o, s, f, t.probe)
 	if err != nil {
 		return 0, err
 	}
