@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,11 +19,12 @@ import (
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/sealed"
 )
 
-// doneFile is the file that makes a directory a finished entry: its [record], sealed with the name of the entry.
-const doneFile = "done.json"
+// DoneFile is the file that makes a directory a finished entry: its [Record], sealed with the name of the entry.
+const DoneFile = "done.json"
 
 const (
 	// maxRecord bounds the size of a record in bytes; that of 100,000 files has 10 MB.
@@ -33,17 +35,81 @@ const (
 	longRead = 256 << 20
 )
 
-// record lists the content of an entry.
-type record struct {
+// Record lists the content of an entry.
+type Record struct {
 	Digest digest.Digest  `json:"digest"`
-	Files  []recordedFile `json:"files"`
+	Files  []RecordedFile `json:"files"`
 }
 
-// recordedFile is a regular file of an entry; Name has forward slashes.
-type recordedFile struct {
+// RecordedFile is a regular file of an entry; Name has forward slashes.
+type RecordedFile struct {
 	Name   string `json:"name"`
-	Size   int64  `json:"size"`
+	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
+}
+
+const (
+	// maxFiles bounds the files of an entry, maxEntry their bytes.
+	maxFiles = 1 << 20
+	maxEntry = 1 << 46
+)
+
+// Seal returns the text of a record for an entry of this name.
+func (r *Record) Seal(name string) ([]byte, error) { return sealed.Marshal(name, r) }
+
+// Size is the number of bytes of all files.
+func (r *Record) Size() (n int64) {
+	for _, f := range r.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// ParseRecord parses the text of [Record.Seal] for the same name. Anything else, names that lead out of the entry, and sizes that
+// no entry has are fault.ErrCorrupt.
+func ParseRecord(name string, text []byte) (*Record, error) {
+	if len(text) > maxRecord {
+		return nil, fmt.Errorf("the record has %d bytes, the limit is %d: %w", len(text), maxRecord, fault.ErrCorrupt)
+	}
+	r := &Record{}
+	if err := sealed.Unmarshal(name, text, r); err != nil {
+		return nil, err
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, fault.ErrCorrupt)
+	}
+	return r, nil
+}
+
+func (r *Record) check() error {
+	if len(r.Files) > maxFiles {
+		return fmt.Errorf("the record lists %d files, the limit is %d", len(r.Files), maxFiles)
+	}
+	total, seen := int64(0), map[string]bool{}
+	for _, f := range r.Files {
+		if !fs.ValidPath(f.Name) || !filepath.IsLocal(filepath.FromSlash(f.Name)) || f.Name == "." || f.Name == DoneFile ||
+			strings.ContainsFunc(f.Name, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(`\:`, c) }) {
+			return fmt.Errorf("the record lists %.200q, which is no file of an entry", f.Name)
+		}
+		if f.Size < 0 || f.Size > maxEntry || !digest.IsHex(f.SHA256) {
+			return fmt.Errorf("the record lists %.200s with %d bytes and SHA-256 %.80q", f.Name, f.Size, f.SHA256)
+		}
+		if total += f.Size; total > maxEntry {
+			return fmt.Errorf("the record lists more than %d bytes", int64(maxEntry))
+		}
+		if seen[f.Name] {
+			return fmt.Errorf("the record lists %.200s twice", f.Name)
+		}
+		seen[f.Name] = true
+	}
+	for _, f := range r.Files {
+		for dir := path.Dir(f.Name); dir != "."; dir = path.Dir(dir) {
+			if seen[dir] {
+				return fmt.Errorf("the record lists %.200s, which is a file, as a directory", dir)
+			}
+		}
+	}
+	return nil
 }
 
 // state identifies a file that was read, until it changes. On systems where files have no identity, path takes its place.
@@ -101,27 +167,23 @@ func (s *Directory) find(ctx context.Context, l *Limits, stage, name string) (Ar
 	}
 	// The time of last use determines what Collect removes.
 	now := time.Now()
-	_ = os.Chtimes(filepath.Join(dir, doneFile), now, now)
+	_ = os.Chtimes(filepath.Join(dir, DoneFile), now, now)
 	zerolog.Ctx(ctx).Info().Msg("nothing to do: same inputs, options and program as before")
-	return Artifact{Name: name, Path: dir, Digest: rec.Digest}, nil
+	return Artifact{Name: name, Path: dir, Digest: rec.Digest, From: Cached}, nil
 }
 
 // check compares the files of an entry, which is in dir, with its record.
-func (s *Directory) check(ctx context.Context, l *Limits, stage, name, dir string) (*record, []entryFile, error) {
-	rec := &record{}
-	b, err := disk.ReadFile(filepath.Join(dir, doneFile), maxRecord)
-	if err == nil {
-		err = sealed.Unmarshal(name, b, rec)
-	}
+func (s *Directory) check(ctx context.Context, l *Limits, stage, name, dir string) (*Record, []entryFile, error) {
+	rec, err := readRecord(name, dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", doneFile, err)
+		return nil, nil, fmt.Errorf("%s: %w", DoneFile, err)
 	}
 	files, err := listEntry(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	var same []entryFile // those of the right size
-	damage, want := &damageError{}, map[string]recordedFile{}
+	damage, want := &damageError{}, map[string]RecordedFile{}
 	for _, f := range rec.Files {
 		want[f.Name] = f
 	}
@@ -157,6 +219,15 @@ func (s *Directory) check(ctx context.Context, l *Limits, stage, name, dir strin
 	return rec, same, nil
 }
 
+// readRecord reads the record of the entry in dir.
+func readRecord(name, dir string) (*Record, error) {
+	b, err := disk.ReadFile(filepath.Join(dir, DoneFile), maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRecord(name, b)
+}
+
 // entryFile is a regular file of an entry on disk.
 type entryFile struct {
 	name, path string
@@ -190,7 +261,7 @@ func listEntry(dir string) ([]entryFile, error) {
 			return err
 		case !info.Mode().IsRegular():
 			damage.add("is not a regular file", name, nil)
-		case name != doneFile:
+		case name != DoneFile:
 			files = append(files, entryFile{name: name, path: at, info: info})
 		}
 		return nil
@@ -280,19 +351,19 @@ func (s *Directory) finish(ctx context.Context, l *Limits, stage string, p *Part
 	if err := s.digest(ctx, l, stage, files); err != nil {
 		return err
 	}
-	rec := record{Digest: digest}
+	rec := &Record{Digest: digest}
 	for _, f := range files {
 		if f.sum == "" {
 			return fmt.Errorf("%s cannot be read back", f.path)
 		}
-		rec.Files = append(rec.Files, recordedFile{Name: f.name, Size: f.info.Size(), SHA256: f.sum})
+		rec.Files = append(rec.Files, RecordedFile{Name: f.name, Size: f.info.Size(), SHA256: f.sum})
 	}
 	if err := syncFiles(p.Dir, files); err != nil {
 		return err
 	}
-	b, err := sealed.Marshal(p.Name, rec)
+	b, err := rec.Seal(p.Name)
 	if err == nil {
-		err = WriteFile(filepath.Join(p.Dir, doneFile), b)
+		err = WriteFile(filepath.Join(p.Dir, DoneFile), b)
 	}
 	return errors.Join(err, disk.SyncDir(p.Dir))
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // sharedDir is a shared store in a directory; err is what its calls fail with.
@@ -29,6 +32,23 @@ func (d *sharedDir) Fetch(_ context.Context, name, dir string) (bool, error) {
 func (d *sharedDir) Offer(_ context.Context, name, dir string) error {
 	to := filepath.Join(d.dir, name)
 	return errors.Join(d.err, os.RemoveAll(to), os.CopyFS(to, os.DirFS(dir)))
+}
+
+func (d *sharedDir) Resume(_ context.Context, name, dir string, more int64) (bool, error) {
+	from := filepath.Join(d.dir, name+partialSuffix)
+	b, err := os.ReadFile(filepath.Join(from, "content"))
+	if err != nil || int64(len(b)) <= more {
+		return false, d.err
+	}
+	return true, errors.Join(os.CopyFS(dir, os.DirFS(from)), d.err)
+}
+
+// Follow offers once, at the end, what the build has left.
+func (d *sharedDir) Follow(ctx context.Context, name, dir string, accept func(string) bool) {
+	<-ctx.Done()
+	if accept("content") && !accept("stray") {
+		_ = os.CopyFS(filepath.Join(d.dir, name+partialSuffix), os.DirFS(dir))
+	}
 }
 
 // machine opens the store of another machine, and closes it at the end of the test.
@@ -81,8 +101,8 @@ func TestSharedDamaged(t *testing.T) {
 		"another size":  write("content", "x"),
 		"one more":      write("stray", ""),
 		"one less":      func(dir string) error { return os.Remove(filepath.Join(dir, "empty")) },
-		"no record":     func(dir string) error { return os.Remove(filepath.Join(dir, doneFile)) },
-		"a cut record":  write(doneFile, "{"),
+		"no record":     func(dir string) error { return os.Remove(filepath.Join(dir, DoneFile)) },
+		"a cut record":  write(DoneFile, "{"),
 		"other entry":   func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Rename(dir+"2", dir)) },
 		"nothing of it": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o777)) },
 	} {
@@ -156,5 +176,61 @@ func TestSharedCancelled(t *testing.T) {
 	var b builder
 	if _, err := s.Do(ctx, &Limits{}, "stage", "key", b.build); !errors.Is(err, c.cause) || b.times != 0 {
 		t.Errorf("built %d times, %v", b.times, err)
+	}
+}
+
+// What a build that failed has offered another machine resumes, unless it has more itself.
+func TestSharedResume(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ here, want string }{{"", "begun there"}, {"x", "begun there"}, {"more has begun here", "more has begun here"}} {
+		d := &sharedDir{dir: t.TempDir()}
+		one, two := d.machine(t), d.machine(t)
+		killed := errors.New("killed")
+		_, err := one.Do(t.Context(), &Limits{}, "stage", "key", func(p *Partial) (digest.Digest, error) {
+			return "", errors.Join(killed, os.WriteFile(filepath.Join(p.Dir, "content"), []byte("begun there"), 0o666))
+		}, "content")
+		if !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		partial := filepath.Join(two.dir, "stage-key"+partialSuffix)
+		if c.here != "" {
+			if err := errors.Join(os.Mkdir(partial, 0o777), os.WriteFile(filepath.Join(partial, "content"), []byte(c.here), 0o666)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := ""
+		_, err = two.Do(t.Context(), &Limits{}, "stage", "key", func(p *Partial) (digest.Digest, error) {
+			b, err := os.ReadFile(filepath.Join(p.Dir, "content"))
+			got = string(b)
+			return "", errors.Join(killed, err)
+		}, "content")
+		if !errors.Is(err, killed) || got != c.want {
+			t.Errorf("here %q: resumed %q, %v", c.here, got, err)
+		}
+	}
+}
+
+// Take finds entries here and in the shared store, and builds none.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	d := &sharedDir{dir: t.TempDir()}
+	one, two := d.machine(t), d.machine(t)
+	if _, err := two.Take(t.Context(), &Limits{}, "stage-key"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+	var b builder
+	a, err := do(t, one, "key", b.build)
+	if err != nil || a.From != Built {
+		t.Fatal(a, err)
+	}
+	for _, want := range []From{Pulled, Cached} {
+		got, err := two.Take(t.Context(), &Limits{}, "stage-key")
+		if err != nil || got.Digest != a.Digest || got.From != want {
+			t.Errorf("%+v, %v, want %s", got, err, want)
+		}
+		wantEntry(t, two, "key")
+	}
+	if list, err := List(two.dir); err != nil || len(list) != 1 {
+		t.Errorf("left %+v, %v", list, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/internal/sealed"
 )
 
 // Store keeps finished artifacts under names derived from everything that they depend on, so that a run reuses the results of
@@ -32,6 +32,8 @@ type Store interface {
 	// A build may call Do for entries that it needs. Its own entry is locked meanwhile, so a run waits only for parts of what
 	// it builds. As no entry is part of itself, runs cannot wait for each other.
 	Do(ctx context.Context, l *Limits, stage, key string, build Build, keep ...string) (Artifact, error)
+	// Take returns a finished entry, also one of the shared store; one that is absent or damaged is fs.ErrNotExist.
+	Take(ctx context.Context, l *Limits, name string) (Artifact, error)
 	// Has returns a finished entry without comparing its files, and reports whether there is one. It waits for nobody.
 	Has(stage, key string) (Artifact, bool)
 	// Dir returns the directory of small files that outlive a run.
@@ -129,20 +131,31 @@ func (s *Directory) Do(ctx context.Context, l *Limits, stage, key string, build 
 	if err == nil {
 		return a, nil
 	}
-	a, built, err := s.obtain(ctx, l, stage, name, build, keep)
-	if built {
+	a, err = s.obtain(ctx, l, stage, name, func() (Artifact, error) { return s.build(ctx, l, stage, name, build, keep) })
+	if err == nil && a.From == Built {
 		s.offer(ctx, a)
 	}
 	return a, err
 }
 
+// Take implements Store.
+func (s *Directory) Take(ctx context.Context, l *Limits, name string) (Artifact, error) {
+	stage, _, _ := strings.Cut(name, "-")
+	a, err := s.find(ctx, l, stage, name)
+	if err == nil {
+		return a, nil
+	}
+	return s.obtain(ctx, l, stage, name, func() (Artifact, error) {
+		return Artifact{}, fmt.Errorf("%s is neither in the cache nor in the shared store: %w", name, fs.ErrNotExist)
+	})
+}
+
 // Has implements Store.
 func (s *Directory) Has(stage, key string) (Artifact, bool) {
 	name := stage + "-" + key
-	a := Artifact{Name: name, Path: filepath.Join(s.dir, name)}
-	rec := &record{}
-	b, err := disk.ReadFile(filepath.Join(a.Path, doneFile), maxRecord)
-	if err != nil || sealed.Unmarshal(name, b, rec) != nil {
+	a := Artifact{Name: name, Path: filepath.Join(s.dir, name), From: Cached}
+	rec, err := readRecord(name, a.Path)
+	if err != nil {
 		return a, false
 	}
 	a.Digest = rec.Digest
@@ -150,45 +163,52 @@ func (s *Directory) Has(stage, key string) (Artifact, bool) {
 }
 
 // obtain locks an entry, and then finds, fetches or builds it.
-func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build Build, keep []string) (a Artifact, built bool, err error) {
+func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build func() (Artifact, error)) (a Artifact, err error) {
 	unlock, err := s.Lock(ctx, name)
 	if err != nil {
-		return a, false, err
+		return a, err
 	}
 	defer unlock()
 	a, err = s.find(ctx, l, stage, name) // another run may have built it by now
 	switch {
 	case err == nil:
-		return a, false, nil
+		return a, nil
 	case ctx.Err() != nil:
-		return a, false, context.Cause(ctx)
+		return a, context.Cause(ctx)
 	case !errors.Is(err, errAbsent):
 		gone, rerr := s.discard(name, err)
 		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).Msg("the cache is damaged: the entries are removed and built again; check the disk")
 		if rerr != nil {
-			return a, false, rerr
+			return a, rerr
 		}
 	}
 	if a, err = s.fetch(ctx, l, stage, name); !errors.Is(err, errAbsent) {
-		return a, false, err
+		return a, err
 	}
+	return build()
+}
+
+// build builds an entry, whose lock is held.
+func (s *Directory) build(ctx context.Context, l *Limits, stage, name string, build Build, keep []string) (Artifact, error) {
 	p := &Partial{Dir: filepath.Join(s.dir, name+partialSuffix), Name: name, sums: map[string]string{}}
-	if err := p.prepare(keep); err != nil {
-		return a, false, err
+	if err := errors.Join(s.resume(ctx, p, keep), p.prepare(keep)); err != nil {
+		return Artifact{}, err
 	}
+	stop := s.follow(ctx, p, keep)
 	digest, err := build(p)
+	stop()
 	if err == nil {
 		err = s.finish(ctx, l, stage, p, digest)
 	}
-	if err == nil {
-		a, err = s.place(name, p.Dir, digest)
+	if err != nil {
+		return Artifact{}, err
 	}
-	return a, err == nil, err
+	return s.place(name, p.Dir, digest, Built)
 }
 
 // place gives a finished entry its name.
-func (s *Directory) place(name, dir string, digest digest.Digest) (Artifact, error) {
-	a := Artifact{Name: name, Path: filepath.Join(s.dir, name), Digest: digest}
+func (s *Directory) place(name, dir string, digest digest.Digest, from From) (Artifact, error) {
+	a := Artifact{Name: name, Path: filepath.Join(s.dir, name), Digest: digest, From: from}
 	if err := os.Rename(dir, a.Path); err != nil {
 		return Artifact{}, err
 	}
@@ -198,7 +218,7 @@ func (s *Directory) place(name, dir string, digest digest.Digest) (Artifact, err
 
 // use keeps Collect away from an entry until the store is closed. It returns false if Collect is removing the entry.
 func (s *Directory) use(name string) bool {
-	l := flock.New(filepath.Join(s.dir, name, doneFile), flock.SetFlag(os.O_RDONLY))
+	l := flock.New(filepath.Join(s.dir, name, DoneFile), flock.SetFlag(os.O_RDONLY))
 	if ok, err := l.TryRLock(); !ok {
 		return err != nil // damaged, or on a file system without locks
 	}
@@ -220,6 +240,11 @@ func (s *Directory) disuse(name string) {
 
 const partialSuffix = ".partial"
 
+// kept reports whether a name in a directory under construction matches one of the patterns.
+func kept(keep []string, name string) bool {
+	return slices.ContainsFunc(keep, func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+}
+
 // prepare makes the directory, and leaves in it only those files of a killed run that match keep and have no other name, which
 // writing to them would change as well.
 func (p *Partial) prepare(keep []string) error {
@@ -228,11 +253,10 @@ func (p *Partial) prepare(keep []string) error {
 		return err
 	}
 	return filepath.WalkDir(p.Dir, func(at string, e fs.DirEntry, err error) error {
-		kept := func(pattern string) bool { ok, _ := path.Match(pattern, e.Name()); return ok }
 		switch {
 		case err != nil || at == p.Dir:
 			return err
-		case filepath.Dir(at) == p.Dir && !slices.ContainsFunc(keep, kept):
+		case filepath.Dir(at) == p.Dir && !kept(keep, e.Name()):
 			if err := os.RemoveAll(at); err != nil || !e.IsDir() {
 				return err
 			}
@@ -319,7 +343,7 @@ func (s *Directory) remove(name string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	l := flock.New(filepath.Join(s.dir, name, doneFile), flock.SetFlag(os.O_RDONLY))
+	l := flock.New(filepath.Join(s.dir, name, DoneFile), flock.SetFlag(os.O_RDONLY))
 	if ok, err := l.TryLock(); !ok && err == nil {
 		return false, nil
 	}

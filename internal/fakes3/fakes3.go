@@ -44,6 +44,7 @@ type Object struct {
 	Body []byte
 	Meta http.Header // Content-Type and X-Amz-Meta-
 	ETag string      // without quotes
+	Time time.Time   // at which it was stored; that of Put is up to the caller
 }
 
 // pending is an incomplete multipart upload.
@@ -51,6 +52,7 @@ type pending struct {
 	key   string
 	meta  http.Header
 	parts map[int]Object
+	begun time.Time
 }
 
 // New returns an empty store.
@@ -132,6 +134,8 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case key == "" && q.Has("location"):
 		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
+	case key == "" && q.Has("uploads"):
+		s.listUploads(w, q.Get("prefix"))
 	case key == "":
 		s.list(w, q.Get("prefix"))
 	case q.Has("uploadId") || q.Has("uploads"):
@@ -168,7 +172,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // NewObject returns an object with the headers that a store keeps.
 func NewObject(body []byte, h http.Header) Object {
 	sum := md5.Sum(body)
-	o := Object{Body: body, ETag: hex.EncodeToString(sum[:]), Meta: http.Header{}}
+	o := Object{Body: body, ETag: hex.EncodeToString(sum[:]), Meta: http.Header{}, Time: time.Now()}
 	for k, v := range h {
 		if strings.HasPrefix(k, "X-Amz-Meta-") || k == "Content-Type" {
 			o.Meta[k] = v
@@ -189,10 +193,20 @@ func (s *Store) list(w http.ResponseWriter, prefix string) {
 	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
 		if strings.HasPrefix(k, prefix) {
 			fmt.Fprintf(w, "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;%s&quot;</ETag>", k, len(s.objects[k].Body), s.objects[k].ETag)
-			fmt.Fprint(w, "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents>")
+			fmt.Fprintf(w, "<LastModified>%s</LastModified></Contents>", s.objects[k].Time.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	fmt.Fprint(w, `</ListBucketResult>`)
+}
+
+func (s *Store) listUploads(w http.ResponseWriter, prefix string) {
+	fmt.Fprint(w, `<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>`)
+	for _, id := range slices.Sorted(maps.Keys(s.uploads)) {
+		if u := s.uploads[id]; strings.HasPrefix(u.key, prefix) {
+			fmt.Fprintf(w, "<Upload><Key>%s</Key><UploadId>%s</UploadId><Initiated>%s</Initiated></Upload>", u.key, id, u.begun.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	fmt.Fprint(w, `</ListMultipartUploadsResult>`)
 }
 
 func (s *Store) multipart(w http.ResponseWriter, r *http.Request, key string, body []byte) {
@@ -201,7 +215,7 @@ func (s *Store) multipart(w http.ResponseWriter, r *http.Request, key string, bo
 	if id == "" {
 		s.next++
 		id = "upload-" + strconv.Itoa(s.next)
-		s.uploads[id] = &pending{key, NewObject(nil, r.Header).Meta, map[int]Object{}}
+		s.uploads[id] = &pending{key, NewObject(nil, r.Header).Meta, map[int]Object{}, time.Now()}
 		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
 		return
 	}

@@ -69,6 +69,15 @@ func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Roo
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
+	if c.o.Stored != nil {
+		if open := c.o.Stored(ctx, commit, f.File); open != nil {
+			err := transfer.FetchIn(ctx, dir, part, f.content(), open, o)
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			zerolog.Ctx(ctx).Warn().Err(err).Str("file", f.Name).Msg("the stored copy cannot be used; downloading from the hub")
+		}
+	}
 	return transfer.FetchIn(ctx, dir, part, f.content(), c.open(commit, f), o)
 }
 

@@ -102,6 +102,9 @@ type Options struct {
 	// Check, if not nil, is called with the snapshot once its small files are in Dir and before any weights are requested. Its
 	// error ends the call.
 	Check func(s *Snapshot) error
+	// Stored, if not nil, returns another source of a file of a commit, or nil. Its bytes are compared with the digest that the hub
+	// lists; a file that cannot be had there is downloaded from the hub.
+	Stored func(ctx context.Context, commit string, f File) transfer.Range
 	// Parallel is the number of simultaneous file downloads; 0 is 4.
 	Parallel int
 	// Stall is how long a connection may deliver nothing before the request is sent again; 0 is one minute.

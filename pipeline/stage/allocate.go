@@ -195,8 +195,8 @@ func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item,
 	return items, nil
 }
 
-// shared combines matrices that are stored alike into items.
-func shared(base *assemble.Planned, items []quant.Item) []quant.Item {
+// combined returns matrices that are stored alike as one item each.
+func combined(base *assemble.Planned, items []quant.Item) []quant.Item {
 	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
 		items = fused(base.Source.Decoder, items)
 	}

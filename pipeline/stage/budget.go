@@ -167,7 +167,7 @@ func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities, sum float6
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	items = shared(base, items)
+	items = combined(base, items)
 	if len(items) == 0 {
 		return nil, nil, 0, sec.Errorf("budget", "overrides fix every matrix, so there is nothing to choose")
 	}

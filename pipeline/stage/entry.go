@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/hub"
@@ -27,6 +28,13 @@ func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.
 		a, ok := r.Store.Has(name, key)
 		if !ok {
 			r.missing, err = name, errMissing
+		}
+		return a, err
+	}
+	if r.finding {
+		a, err := r.Store.Take(ctx, &r.Limits, name+"-"+key)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", errNotMade, err)
 		}
 		return a, err
 	}

@@ -71,7 +71,7 @@ func (f *Fetch) fetch(ctx context.Context, r *Run) error {
 	if !f.Keep {
 		return f.fetchHeaders(ctx, r)
 	}
-	s, err := f.Resolve(ctx, r, f.beforeWeights(ctx, r))
+	s, err := f.resolve(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,10 @@ func (f *Fetch) fetch(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.begin(ctx)
-	return f.hash(ctx, r, s)
+	if err := f.hash(ctx, r, s); err != nil {
+		return err
+	}
+	return f.offer(ctx, r, s)
 }
 
 // originOf is the origin of a snapshot with all of its files on this machine.
@@ -153,7 +156,7 @@ func (f *Fetch) Prepare(ctx context.Context, r *Run) error {
 // the places can accept it.
 func (f *Fetch) beforeWeights(ctx context.Context, r *Run) func(s *hub.Snapshot) error {
 	return func(s *hub.Snapshot) error {
-		if err := f.checkTerms(ctx, r, s); err != nil || r.Recipe.Model.Path != "" {
+		if err := f.checkTerms(ctx, r, s); err != nil || r.Recipe.Model.Path != "" || r.apart {
 			return err
 		}
 		if err := r.Publish.ready(ctx, r); err != nil {

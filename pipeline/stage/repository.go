@@ -78,7 +78,11 @@ func (f *Fetch) Ref(r *Run) (hub.Ref, hub.Options, error) {
 		return hub.Ref{Path: r.Recipe.Resolve(m.Path)}, hub.Options{}, nil
 	}
 	o, err := f.hub(&r.Limits)
-	return hub.Ref{Repo: m.Repo, Revision: m.Revision}, o, err
+	o.Offline = o.Offline || r.offline
+	if err == nil && r.Shared != nil {
+		o.Stored = r.Shared.Stored(o.Source, m.Repo)
+	}
+	return hub.Ref{Repo: m.Repo, Revision: cmp.Or(r.commitOf, m.Revision)}, o, err
 }
 
 // hub returns the options of the hub's client: those of the environment unless the recipe overrides them.

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/shared"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/place"
@@ -25,6 +26,8 @@ type Run struct {
 	pipeline.Job
 	Options
 	Made
+	// Shared is the store in common with other machines, also that of Store; nil if there is none.
+	Shared *shared.Store
 	// DryRun makes the publish stage list its changes instead of publishing.
 	DryRun bool
 
@@ -42,6 +45,10 @@ type Run struct {
 	reading    sync.WaitGroup // of the tokenizer, ahead
 
 	commit, day string // of the model repository and its commit; empty until they are known
+	commitOf    string // the commit that an earlier span found; replaces the revision of the recipe unless empty
+	offline     bool   // the hub is not asked
+	apart       bool   // another span publishes, maybe on a machine with other rights
+	finding     bool   // entries are found or missing, and not made
 
 	announced bool   // the estimate has been logged
 	looking   bool   // see Missing

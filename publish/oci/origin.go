@@ -66,17 +66,26 @@ func newOrigin(ctx context.Context, ref string, options place.OpenOptions) (*ori
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}}
+	o := &origin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}, http: repo.downloads()}
 	for _, l := range layers {
 		o.layers[l.Name] = l.desc
 	}
-	home := &url.URL{Scheme: "https", Host: repo.Reference.Host()}
-	if repo.PlainHTTP {
+	return o, nil
+}
+
+// downloads returns the client that reads blobs.
+func (r *repository) downloads() *transfer.Client {
+	home := &url.URL{Scheme: "https", Host: r.Reference.Host()}
+	if r.PlainHTTP {
 		home.Scheme = "http"
 	}
-	authorized := &http.Client{Transport: repo.transport(home)}
-	o.http = &transfer.Client{Home: home, HTTP: authorized, UserAgent: "llmexport", Secrets: repo.secrets}
-	return o, nil
+	authorized := &http.Client{Transport: r.transport(home)}
+	return &transfer.Client{Home: home, HTTP: authorized, UserAgent: "llmexport", Secrets: r.secrets}
+}
+
+// blobAt opens ranges of a blob.
+func (r *repository) blobAt(from *transfer.Client, d ocispec.Descriptor) transfer.Range {
+	return from.Range(from.Home.JoinPath("v2", r.Reference.Repository, "blobs", string(d.Digest)), d.Size)
 }
 
 // transport authorizes requests to the registry; others, which go to its storage, are sent as they are. transfer.Client
@@ -187,5 +196,5 @@ func (o *origin) Range(f manifest.File) transfer.Range {
 }
 
 func (o *origin) blob(d ocispec.Descriptor) transfer.Range {
-	return o.http.Range(o.http.Home.JoinPath("v2", o.repo.Reference.Repository, "blobs", string(d.Digest)), d.Size)
+	return o.repo.blobAt(o.http, d)
 }

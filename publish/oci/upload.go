@@ -18,7 +18,6 @@ import (
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -36,6 +35,11 @@ func (r *repository) upload(ctx context.Context, l layer) error {
 		return err
 	}
 	defer src.Close()
+	return r.uploadFrom(ctx, l, src)
+}
+
+// uploadFrom uploads one blob from its content.
+func (r *repository) uploadFrom(ctx context.Context, l layer, src io.ReaderAt) error {
 	u := &upload{repo: r, layer: l, src: src, sum: digest.New(), chunk: chunkSize}
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
 	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func(int)) (bool, error) {
@@ -49,7 +53,7 @@ func (r *repository) upload(ctx context.Context, l layer) error {
 type upload struct {
 	repo     *repository
 	layer    layer
-	src      place.Content
+	src      io.ReaderAt
 	location *url.URL // address of the session; nil if there is none
 	at       int64    // bytes that the registry has
 	chunk    int64

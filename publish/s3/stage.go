@@ -243,16 +243,22 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 	return parts, nil
 }
 
-// send uploads one part; the store checks its SHA-256.
-func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (part minio.ObjectPart, err error) {
-	o := minio.PutObjectPartOptions{Sha256Hex: digest.Of(b).Hex(), DisableContentSha256: true} // sign it as a whole, not in chunks
-	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func(int)) (err error) {
-		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
-		return err
-	})
+// send uploads one part, and counts its bytes.
+func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (minio.ObjectPart, error) {
+	part, err := x.sendPart(ctx, name, u, n, b)
 	if err == nil {
 		x.sent.Add(int64(len(b)))
 	}
+	return part, err
+}
+
+// sendPart uploads one part; the store checks its SHA-256.
+func (b *store) sendPart(ctx context.Context, name string, u upload, n int, text []byte) (part minio.ObjectPart, err error) {
+	o := minio.PutObjectPartOptions{Sha256Hex: digest.Of(text).Hex(), DisableContentSha256: true} // sign it as a whole, not in chunks
+	err = b.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func(int)) (err error) {
+		part, err = b.PutObjectPart(ctx, b.bucket, b.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(text), touch), int64(len(text)), o)
+		return err
+	})
 	return part, err
 }
 
