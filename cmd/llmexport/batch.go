@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/shared"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/recipes"
@@ -47,6 +48,15 @@ func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, []publish
 		return nil, nil, err
 	}
 	defer st.Close()
+	err = t.shareStore(c, func(s *shared.Store) {
+		st.Shared = s
+		for _, x := range tasks {
+			x.Shared = s
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	b := &batch{t: t, tasks: tasks, made: make([]*made, len(tasks)), quiet: c.Bool("json")}
 	memory := int64(0)
 	for _, x := range tasks {

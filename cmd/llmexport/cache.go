@@ -82,11 +82,17 @@ func (t *tool) cacheCommand() *cli.Command {
 			},
 			{
 				Name: "gc", Usage: "remove the least recently used entries", ArgsUsage: "[RECIPE]",
+				Description: "With --store, what was not used for the time of --older is removed from a shared store, except what the results of a\n" +
+					"younger run refer to.",
 				Flags: []cli.Flag{
 					cacheFlag(), jsonFlag(),
 					&cli.StringFlag{Name: "keep", Value: "10GiB", Usage: "`SIZE` to keep; 0 removes everything"},
+					&cli.StringFlag{Name: "store", Usage: "`URL` of a shared store, or a directory, instead of the cache"},
+					&cli.DurationFlag{Name: "older", Usage: "with --store, `TIME` such as 720h (required)"},
+					&cli.BoolFlag{Name: "dry-run", Usage: "with --store, only show what would be removed"},
 				},
-				Action: t.cacheCollect, CustomHelpTemplate: help("llmexport cache gc --keep 0", "llmexport cache gc --keep 10GiB qwen3.yaml"),
+				Action: t.cacheCollect, CustomHelpTemplate: help("llmexport cache gc --keep 0", "llmexport cache gc --keep 10GiB qwen3.yaml",
+					"llmexport cache gc --store s3://bucket/releases --older 720h"),
 			},
 			{
 				Name: "path", Usage: "print the directory", ArgsUsage: "[RECIPE]",
@@ -170,6 +176,9 @@ func (t *tool) cacheList(c *cli.Context) error {
 }
 
 func (t *tool) cacheCollect(c *cli.Context) error {
+	if c.IsSet("store") {
+		return t.storeCollect(c)
+	}
 	x, err := cacheRecipe(c)
 	if err != nil {
 		return err
@@ -196,6 +205,40 @@ func (t *tool) cacheCollect(c *cli.Context) error {
 		fmt.Fprintln(t.stdout, "removed:")
 	}
 	return t.printEntries(c, dir, gone)
+}
+
+// storeCollect shrinks a shared store.
+func (t *tool) storeCollect(c *cli.Context) error {
+	older := c.Duration("older")
+	switch {
+	case c.NArg() > 0 || c.IsSet("keep") || c.IsSet("cache"):
+		return usagef("cache gc: --store goes with --older, and not with RECIPE, --keep or --cache")
+	case older <= 0:
+		return usagef("cache gc --store needs --older TIME, such as 720h")
+	}
+	s, err := openShared(c)
+	if err != nil {
+		return err
+	}
+	g, err := s.Collect(c.Context, time.Now().Add(-older), c.Bool("dry-run"))
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return t.printJSON(g)
+	}
+	return t.show(func(w io.Writer) error {
+		for _, name := range g.Names {
+			fmt.Fprintln(w, sheet.Plain(name))
+		}
+		verb := "removed"
+		if c.Bool("dry-run") {
+			verb = "to remove"
+		}
+		_, err := fmt.Fprintf(w, "%s: %d names, %d blobs, %s; kept: %d names, %d blobs in %s\n", verb, len(g.Names), g.Blobs, sheet.Size(g.Bytes),
+			g.KeptNames, g.KeptBlobs, s)
+		return err
+	})
 }
 
 func (t *tool) cacheRemove(c *cli.Context) error {

@@ -12,12 +12,9 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/publish/place"
-	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -106,28 +103,20 @@ func report(ctx context.Context, w io.Writer, err error) int {
 
 func exitCode(err error) int {
 	var (
-		recipe   *recipes.Error
-		usage    *usageError
-		ref      *place.RefError
-		failed   *stage.FailedError
-		verdict  *verdictError
-		topic    cli.ExitCoder // of "help NAME"
-		watched  *watchError
-		memory   *assemble.MemoryError
-		damaged  *manifest.DamagedError
-		other    *source.OtherError
-		unsigned *stage.SignatureError
+		usage   *usageError
+		verdict *verdictError
+		topic   cli.ExitCoder // of "help NAME"
+		watched *watchError
+		damaged *manifest.DamagedError
 	)
-	switch {
+	switch final := stage.Final(err); {
 	case errors.As(err, &watched):
 		return watched.code
-	case errors.As(err, &memory):
-		return exitUsage
-	case errors.As(err, &failed), errors.As(err, &verdict), errors.As(err, &damaged), errors.As(err, &unsigned):
+	case final == stage.FinalVerdict, errors.As(err, &verdict), errors.As(err, &damaged):
 		return exitUnverified
-	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic), errors.As(err, &other):
+	case final == stage.FinalRecipe, errors.As(err, &usage), errors.As(err, &topic):
 		return exitUsage
-	case errors.Is(err, tensor.ErrUnsupported):
+	case final == stage.FinalUnsupported:
 		return exitUnsupported
 	}
 	return exitFailed
@@ -138,6 +127,7 @@ func hintFor(err error) string {
 	var (
 		hinted  *hintError
 		absent  *hub.UnreachableError
+		results *stage.AbsentError
 		full    *disk.FullError
 		failed  *stage.FailedError
 		codes   *stage.ImportError
@@ -148,6 +138,8 @@ func hintFor(err error) string {
 	switch {
 	case errors.As(err, &hinted):
 		return hinted.hint
+	case errors.As(err, &results):
+		return fmt.Sprintf("run --until %s first, with the same recipe, options and version of the program", results.Stage)
 	case errors.As(err, &absent):
 		return "check the network; HF_ENDPOINT or fetch.mirrors name other servers of the hub"
 	case errors.As(err, &full), disk.Full(err):

@@ -114,6 +114,8 @@ func TestOptionsOutOfRange(t *testing.T) {
 		{"reproduce " + dir + " --source " + source, "memory", sizes},
 		{"reproduce " + dir + " --source " + source, "threads", threads},
 		{"run qwen3", "memory", sizes},
+		{"stage qwen3", "memory", sizes},
+		{"stage qwen3", "threads", threads},
 		{"run qwen3", "threads", threads},
 		{"plan qwen3", "memory", sizes},
 		{"plan qwen3", "threads", threads},

@@ -27,6 +27,7 @@ func (t *tool) runCommand() *cli.Command {
 			"Results of earlier runs with the same inputs are reused. A package that fails verification is not published.",
 		Flags: append(recipeFlags(),
 			cacheFlag(),
+			storeFlag("`URL` of a shared store, s3://bucket/prefix or oci://registry/repository, or a directory: reuse results of other machines"),
 			&cli.BoolFlag{Name: "no-verify", Usage: "publish without verifying (same as --set verify.enabled=false)"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "do everything but publish, and show what publishing would change"},
 			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in the target places"},
