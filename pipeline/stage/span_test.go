@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -228,7 +229,8 @@ func TestSpansAbsent(t *testing.T) {
 // A span that does not publish needs neither the places nor the rights to publish there.
 func TestSpansApart(t *testing.T) {
 	s := placetest.NewS3(t)
-	w, _, _ := onHub(t, tiny, 1, unverified+"\nquantize: {method: rtn}\npublish: [{s3: s3://"+fakes3.Bucket+"/out, endpoint: \""+s.URL+"\", region: us-east-1, private: true}]")
+	publish := fmt.Sprintf("publish: [{s3: s3://%s/out, endpoint: %q, region: us-east-1, private: true}]", fakes3.Bucket, s.URL)
+	w, _, _ := onHub(t, tiny, 1, unverified+"\nquantize: {method: rtn}\n"+publish)
 	m := worker{t.TempDir(), filepath.Join(t.TempDir(), "shared")}
 	m.use(t)
 	if _, err := m.part(t.Context(), w, stage.Span{Until: "sign"}); err != nil {
