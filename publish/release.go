@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/channel"
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/quant"
@@ -25,6 +27,52 @@ import (
 type Shown struct {
 	place   Place
 	release channel.Package
+}
+
+// shownJSON is a Shown in JSON. Another process that has the credentials can open the place of it.
+type shownJSON struct {
+	// Target has no placeholders, and its directory is absolute.
+	Target  Target          `json:"target"`
+	Package channel.Package `json:"package"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Shown) MarshalJSON() ([]byte, error) {
+	t := s.place.Target
+	if d, ok := s.place.Store.(dir.Place); ok {
+		abs, err := filepath.Abs(d.Path)
+		if err != nil {
+			return nil, err
+		}
+		t.Dir = filepath.ToSlash(abs)
+	}
+	return json.Marshal(shownJSON{t, s.release})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Shown) UnmarshalJSON(b []byte) error {
+	var x shownJSON
+	if err := jsondoc.Decode(b, &x); err != nil {
+		return err
+	}
+	if x.Target.Channel == "" {
+		return errors.New("a package that a place shows has no channel")
+	}
+	store, err := New(x.Target, "")
+	if err != nil {
+		return err
+	}
+	*s = Shown{Place{store, x.Target}, x.Package}
+	return nil
+}
+
+// Channel returns the shelf and the name of the channel that may move to the package.
+func (s Shown) Channel() (shelf, name string, err error) {
+	on, err := s.place.shelf()
+	if err != nil {
+		return "", "", place.ErrorAt(s.place, err)
+	}
+	return on.String(), s.place.Target.Channel, nil
 }
 
 // ShownAt describes a package in the places that [All] has published it to, whose channels may then move.
@@ -181,6 +229,46 @@ func moveChannel(ctx context.Context, s place.Shelf, name string, list []channel
 			Msg("the channel stays: a rollback withdrew this release; llmexport rollback --to DIGEST brings it back")
 	} else {
 		log.Info().Str("place", m.Place).Str("channel", name).Strs("packages", m.Packages).Msg("channel " + string(m.Status))
+	}
+	return m, nil
+}
+
+// MovedOnError is the error for a channel that no longer names the packages that are to be withdrawn from it.
+type MovedOnError struct{ Shelf, Channel string }
+
+func (e *MovedOnError) Error() string {
+	return fmt.Sprintf("%s: channel %s names other packages by now, so it stays", e.Shelf, e.Channel)
+}
+
+// Withdraw moves the channel that packages share back to the release before the one with them. Calling it again changes nothing.
+// A channel that has moved on stays: that is a [MovedOnError].
+func Withdraw(ctx context.Context, list []Shown) (m Move, err error) {
+	if len(list) == 0 {
+		return m, errors.New("internal error: no packages to withdraw")
+	}
+	s, err := list[0].place.shelf()
+	if err != nil {
+		return m, place.ErrorAt(list[0].place, err)
+	}
+	m = Move{Place: s.String(), Channel: list[0].place.Target.Channel, Status: channel.Withdrawn}
+	packages := make([]channel.Package, len(list))
+	for i, x := range list {
+		packages[i] = x.release
+	}
+	h, err := s.History(ctx, m.Channel)
+	if err != nil {
+		return m, fmt.Errorf("%s: channel %s: %w", s, m.Channel, err)
+	}
+	now, _ := h.Current()
+	if now.Has(packages) {
+		if now, _, err = place.Rollback(ctx, s, m.Channel, "", time.Now()); err != nil {
+			return m, fmt.Errorf("%s: channel %s: %w", s, m.Channel, err)
+		}
+	} else if !h.HasWithdrawn(packages) {
+		return m, &MovedOnError{s.String(), m.Channel}
+	}
+	for _, p := range now.Packages {
+		m.Packages = append(m.Packages, p.Name)
 	}
 	return m, nil
 }

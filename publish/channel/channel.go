@@ -101,8 +101,8 @@ func (r Release) same(o Release) bool {
 	return slices.EqualFunc(r.Packages, o.Packages, func(a, b Package) bool { return a.Name == b.Name && a.Digest == b.Digest })
 }
 
-// has reports whether the release has these packages.
-func (r Release) has(list []Package) bool {
+// Has reports whether the release has these packages.
+func (r Release) Has(list []Package) bool {
 	return !slices.ContainsFunc(list, func(p Package) bool {
 		return !slices.ContainsFunc(r.Packages, func(o Package) bool { return o.Name == p.Name && o.Digest == p.Digest })
 	})

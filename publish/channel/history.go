@@ -57,11 +57,16 @@ func (h History) Move(now time.Time, list []Package) (History, Status) {
 		}
 	}
 	slices.SortFunc(next.Packages, byName)
-	if slices.ContainsFunc(h, func(r Release) bool { return !r.Withdrawn.IsZero() && r.has(list) }) {
+	if h.HasWithdrawn(list) {
 		return h, Withdrawn
 	}
 	moved := append(History{next}, h...)
 	return moved[:min(len(moved), MaxReleases)], Moved
+}
+
+// HasWithdrawn reports whether a rollback took back a release with these packages.
+func (h History) HasWithdrawn(list []Package) bool {
+	return slices.ContainsFunc(h, func(r Release) bool { return !r.Withdrawn.IsZero() && r.Has(list) })
 }
 
 func byName(a, b Package) int { return strings.Compare(a.Name, b.Name) }
