@@ -97,6 +97,8 @@ func (c *call) api(s []string) {
 		c.deleteRepo()
 	case s[0] == "complete_multipart":
 		c.complete()
+	case s[0] == "models" && len(s) == 1:
+		c.models()
 	case s[0] == "validate-yaml":
 		c.json(map[string]any{"errors": []any{}, "warnings": []any{}})
 	case s[0] == "resolve-cache" && len(s) > 4 && slices.Contains(kinds, s[1]):
