@@ -184,6 +184,9 @@ func (r *Run) Estimate(pl *assemble.Planned, first string) (*Estimate, error) {
 
 // rates are those of this machine, measured if the work is worth it.
 func (r *Run) rates(work effort.Work, width int) effort.Rates {
+	if r.Rates != nil {
+		return r.Rates(width)
+	}
 	typical := estimate.Typical(r.Limits.Threads)
 	if work.Seconds(typical) < least {
 		return typical

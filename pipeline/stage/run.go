@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/shared"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -30,6 +31,8 @@ type Run struct {
 	Shared *shared.Store
 	// DryRun makes the publish stage list its changes instead of publishing.
 	DryRun bool
+	// Rates, if not nil, returns the rates of the machine for activations of a width; otherwise [Run.Estimate] measures them.
+	Rates func(width int) effort.Rates
 
 	target   lower.Target
 	profiles []*backends.Profile // of the target's backends, in the recipe's order
