@@ -53,7 +53,11 @@ BENCH_TOKENIZERS ?= qwen3 llama3
 FAULTS ?= 5
 KILLS  ?= 200
 FLIPS  ?= 10000
-# The store that `make s3` tests against.
+# The Temporal server that `make fleet` tests against, and how often it kills workers, all how many seconds.
+TEMPORAL    ?= github.com/temporalio/cli/cmd/temporal@v1.5.1
+FLEET_KILLS ?= 6
+FLEET_EVERY ?= 4
+# The store that `make s3` and `make fleet` test against.
 MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 # How much `make bench-hub` downloads, in megabytes, how often, where to, and a Python with huggingface_hub.
 HUB_MB     ?= 4000
@@ -105,6 +109,10 @@ build: ## build the static binary in bin/
 sign: ## build llmexport-sign, a module of its own, into bin/
 	cd cmd/llmexport-sign && go build -trimpath -ldflags '-s -w' -o ../../bin/ .
 
+.PHONY: worker
+worker: ## build llmexport-worker, a module of its own, into bin/
+	cd cmd/llmexport-worker && go build -trimpath -ldflags '$(LDFLAGS)' -o ../../bin/ .
+
 .PHONY: demo
 demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
@@ -116,7 +124,7 @@ test: ## vet, and run all tests except the long ones
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens
-	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
+	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign --exclude-dir=llmexport-worker 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
 	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
 	go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
 
@@ -126,7 +134,7 @@ test-all: test test-long ## test everything
 .PHONY: vuln
 vuln: ## look for known vulnerabilities in the functions that the program calls (needs the Go vulnerability database)
 	@set -uo pipefail; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; code=0; \
-	for dir in . cmd/llmexport-sign; do (cd $$dir && timeout 300 go run $(GOVULNCHECK) ./...) >"$$log" 2>&1 || code=$$?; \
+	for dir in . cmd/llmexport-sign cmd/llmexport-worker; do (cd $$dir && timeout 300 go run $(GOVULNCHECK) ./...) >"$$log" 2>&1 || code=$$?; \
 		if [ $$code = 3 ]; then cat "$$log"; exit 1; fi; \
 		if [ $$code != 0 ]; then echo "vuln: skipped, the vulnerability database cannot be reached: $$(tail -n 1 "$$log")"; exit 0; fi; \
 		echo "$$dir: $$(tail -n 1 "$$log")"; \
@@ -136,6 +144,24 @@ vuln: ## look for known vulnerabilities in the functions that the program calls 
 test-sign: ## vet, staticcheck, test and fuzz llmexport-sign, which the other targets leave out
 	cd cmd/llmexport-sign && go vet ./... && go run $(STATICCHECK) ./... && go test $(TESTFLAGS) ./...
 	@cd cmd/llmexport-sign && $(MAKE) --no-print-directory -f ../../Makefile fuzz
+
+.PHONY: test-worker
+test-worker: ## vet, staticcheck, test and fuzz llmexport-worker, which the other targets leave out
+	cd cmd/llmexport-worker && go vet -tags fleet ./... && go run $(STATICCHECK) -tags fleet ./... && go test $(TESTFLAGS) ./...
+	@cd cmd/llmexport-worker && $(MAKE) --no-print-directory -f ../../Makefile fuzz
+
+.PHONY: fleet-servers
+fleet-servers: # Temporal of TEMPORAL_BIN or PATH, and MinIO of MINIO_BIN or PATH, or else both built from source (minutes)
+	@set -euo pipefail; [ -n "$${TEMPORAL_BIN:-}" ] || command -v temporal >/dev/null || [ -x .venv/temporal/temporal ] || \
+		GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/temporal go install $(TEMPORAL) || true; \
+	[ -n "$${MINIO_BIN:-}" ] || command -v minio >/dev/null || [ -x .venv/minio/minio ] || GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/minio go install $(MINIO) || true
+
+.PHONY: fleet
+fleet: fleet-servers ## make releases on a real Temporal server and MinIO, and kill workers and servers meanwhile (minutes, and more to build the servers)
+	@set -euo pipefail; temporal=$${TEMPORAL_BIN:-$$(command -v temporal || echo $$PWD/.venv/temporal/temporal)}; \
+	minio=$${MINIO_BIN:-$$(command -v minio || echo $$PWD/.venv/minio/minio)}; [ -x "$$minio" ] || minio=; \
+	if [ ! -x "$$temporal" ]; then echo "fleet: skipped, there is no temporal"; else cd cmd/llmexport-worker && TEMPORAL_BIN=$$temporal MINIO_BIN=$$minio \
+		FLEET_KILLS=$(FLEET_KILLS) FLEET_EVERY=$(FLEET_EVERY) go test -count 1 -tags fleet -timeout 1h -v $(TESTFLAGS) .; fi
 
 .PHONY: bigtest
 bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check their memory (minutes)

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/flow"
+	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/status"
+	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Exit codes are those of llmexport.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnverified  = 3
+	exitUnsupported = 4
+	exitInterrupted = 130
+)
+
+// usageError is a mistake of the command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// endedError is a release that ended without all of its packages; kind is the type of its error.
+type endedError struct{ text, kind string }
+
+func (e *endedError) Error() string { return e.text }
+
+// report prints an error once and returns the exit code.
+func report(ctx context.Context, w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(w, "llmexport-worker: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintf(w, "llmexport-worker: %s\n", sheet.Escape(err.Error()))
+	if h := hintFor(err); h != "" {
+		fmt.Fprintf(w, "hint: %s\n", h)
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var (
+		recipe *recipes.Error
+		usage  *usageError
+		ref    *place.RefError
+		ended  *endedError
+	)
+	switch {
+	case errors.As(err, &ended):
+		return map[string]int{flow.Verdict: exitUnverified, flow.Mistake: exitUsage, flow.Unsupported: exitUnsupported, "": exitFailed}[ended.kind]
+	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref):
+		return exitUsage
+	case errors.Is(err, tensor.ErrUnsupported):
+		return exitUnsupported
+	}
+	return exitFailed
+}
+
+// hintFor guesses what helps.
+func hintFor(err error) string {
+	switch {
+	case errors.As(err, new(*endedError)):
+		return "llmexport-worker release status NAME tells what failed; release start tries it again and finds what is finished"
+	case errors.Is(err, status.ErrUnknown):
+		return "a release is known by the name in its fleet file, in the namespace that it was started in, for as long as the server keeps histories"
+	case errors.As(err, new(*serviceerror.Unavailable)), errors.Is(err, context.DeadlineExceeded):
+		return "--address names the Temporal server; temporal server start-dev runs one"
+	}
+	return ""
+}
