@@ -81,7 +81,7 @@ func (s *Store) Collect(ctx context.Context, since time.Time, dry bool) (*Garbag
 
 // sort separates the names that stay from those that go.
 func (s *Store) sort(ctx context.Context, texts []blob.Info, since time.Time) (kept, gone []string, err error) {
-	referred := map[string]bool{formatName: true, collectingName: true}
+	referred := map[string]bool{}
 	for _, t := range texts {
 		if !strings.HasPrefix(t.Name, notePrefix) || t.Time.Before(since) {
 			continue
@@ -95,6 +95,9 @@ func (s *Store) sort(ctx context.Context, texts []blob.Info, since time.Time) (k
 		}
 	}
 	for _, t := range texts {
+		if t.Name == formatName || t.Name == collectingName {
+			continue
+		}
 		old := t.Time.Before(since)
 		if strings.HasPrefix(t.Name, pushPrefix) {
 			old = s.now().Sub(t.Time) > longestPush
@@ -115,7 +118,6 @@ func (s *Store) live(ctx context.Context, names []string) (live map[string]bool,
 		var sums []string
 		var err error
 		switch {
-		case name == formatName || name == collectingName:
 		case strings.HasPrefix(name, notePrefix):
 			_, err = s.note(ctx, name)
 		case strings.HasPrefix(name, pushPrefix):

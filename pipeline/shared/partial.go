@@ -43,7 +43,8 @@ func (s *Store) Resume(ctx context.Context, name, dir string, more int64) (found
 // that a file which a journal lists is either whole or absent. Offering takes at most a tenth of the time.
 func (s *Store) Follow(ctx context.Context, name, dir string, accept func(name string) bool) {
 	f := &follower{store: s, name: name, dir: dir, accept: accept, known: map[string]state{}, sent: map[string]bool{}}
-	for wait := s.every; ; {
+	least := cmp.Or(s.Every, every)
+	for wait := least; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -53,7 +54,7 @@ func (s *Store) Follow(ctx context.Context, name, dir string, accept func(name s
 		if err := f.offer(ctx); err != nil && ctx.Err() == nil {
 			zerolog.Ctx(ctx).Debug().Err(err).Str("entry", name).Msg("the unfinished entry could not be offered")
 		}
-		wait = max(s.every, restShare*time.Since(began))
+		wait = max(least, restShare*time.Since(began))
 	}
 }
 

@@ -40,7 +40,7 @@ const (
 	// pause is the wait before a request is sent again for the first time: five tries take about half a minute, the time in which a
 	// service starts again.
 	pause = 2 * time.Second
-	// every is the time between two offers of an entry under construction.
+	// every is the time between two offers of an entry under construction, unless Store.Every is set.
 	every = 10 * time.Second
 )
 
@@ -51,9 +51,11 @@ const (
 
 // Store is a shared store. Its methods are safe for concurrent use.
 type Store struct {
+	// Every is the least time between two offers of an entry under construction; 0 is ten seconds. Set it before anything is built.
+	Every time.Duration
+
 	blobs    blob.Store
 	patience transfer.Options
-	every    time.Duration
 	now      func() time.Time
 
 	mu  sync.Mutex
@@ -73,7 +75,7 @@ func Open(ctx context.Context, ref string) (*Store, error) {
 
 // New returns a store without looking at it.
 func New(blobs blob.Store) *Store {
-	return &Store{blobs: blobs, patience: transfer.Options{Pause: pause}, every: every, now: time.Now, bad: map[string]bool{}}
+	return &Store{blobs: blobs, patience: transfer.Options{Pause: pause}, now: time.Now, bad: map[string]bool{}}
 }
 
 // openBlobs opens what holds the bytes; only a directory is looked at.

@@ -65,17 +65,19 @@ type PartEntry struct {
 	From pipeline.From `json:"from,omitempty"`
 }
 
-// AbsentError means that the shared store lacks what the stages before a span have made.
+// AbsentError means that the shared store lacks what the stages before a span have made. It is fs.ErrNotExist.
 type AbsentError struct {
 	// Stage has to run first.
 	Stage string
-	err   error
+	why   string
 }
 
 func (e *AbsentError) Error() string {
-	return fmt.Sprintf("the shared store lacks results of stage %s for this recipe: %v", e.Stage, e.err)
+	return fmt.Sprintf("the shared store lacks the results of stage %s: %s", e.Stage, e.why)
 }
-func (e *AbsentError) Unwrap() error { return e.err }
+
+// Is makes the error match fs.ErrNotExist.
+func (e *AbsentError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // trail is what the stages up to one have made, as a note of the shared store.
 type trail struct {
@@ -221,7 +223,10 @@ func (r *Run) before(ctx context.Context, until pipeline.Stage[*Run], record dig
 	}
 	if !found {
 		code, err := pipeline.Code()
-		return nil, &AbsentError{until.String(), cmp.Or(err, fmt.Errorf("%w (version of the code: %s)", fs.ErrNotExist, code))}
+		if err != nil {
+			return nil, err
+		}
+		return nil, &AbsentError{until.String(), "it has none for this recipe, these options and version " + code + " of the code"}
 	}
 	return t, nil
 }
@@ -254,7 +259,7 @@ func (f *finding) Run(ctx context.Context, r *Run) error {
 	defer func() { r.finding = false }()
 	err := f.Stage.Run(ctx, r)
 	if errors.Is(err, errNotMade) {
-		return &AbsentError{f.String(), err}
+		return &AbsentError{f.String(), err.Error()}
 	}
 	return err
 }
@@ -272,7 +277,7 @@ func (r *Run) restore(ctx context.Context, t *trail, made pipeline.Stage[*Run]) 
 		}
 		got, err := r.Store.Take(ctx, &r.Limits, e.Name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return &AbsentError{made.String(), err}
+			return &AbsentError{made.String(), err.Error()}
 		}
 		if err == nil && got.Digest != e.Digest {
 			err = fmt.Errorf("%s has digest %s instead of %s", e.Name, got.Digest, e.Digest)
@@ -283,7 +288,7 @@ func (r *Run) restore(ctx context.Context, t *trail, made pipeline.Stage[*Run]) 
 		*x.Artifact = got
 	}
 	if !r.Verdict.Made() {
-		return &AbsentError{r.Verify.String(), fs.ErrNotExist}
+		return &AbsentError{r.Verify.String(), "the package is not verified"}
 	}
 	return nil
 }

@@ -3,14 +3,17 @@ package stage_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -29,7 +32,8 @@ const deadHub = "http://127.0.0.1:1"
 // worker is a machine: a cache of its own, and a shared store.
 type worker struct {
 	dir   string
-	store string // reference of the shared store
+	store string        // reference of the shared store
+	every time.Duration // between offers of unfinished entries
 }
 
 // part runs a span for the recipe of w.
@@ -43,6 +47,7 @@ func (m worker) part(ctx context.Context, w work, span stage.Span, overrides ...
 	if err != nil {
 		return nil, err
 	}
+	sh.Every = m.every
 	st, err := pipeline.OpenStore(filepath.Join(m.dir, "cache"))
 	if err != nil {
 		return nil, err
@@ -62,7 +67,7 @@ func machines(t *testing.T, store string, n int) []worker {
 	t.Helper()
 	var list []worker
 	for range n {
-		list = append(list, worker{t.TempDir(), store})
+		list = append(list, worker{dir: t.TempDir(), store: store})
 	}
 	return list
 }
@@ -194,7 +199,7 @@ func TestSpansFetchOnce(t *testing.T) {
 func TestSpansAbsent(t *testing.T) {
 	t.Parallel()
 	w := newWork(t, tiny, unverified+"\nquantize: {method: rtn}")
-	m := worker{t.TempDir(), filepath.Join(t.TempDir(), "shared")}
+	m := worker{dir: t.TempDir(), store: filepath.Join(t.TempDir(), "shared")}
 	absent := (*stage.AbsentError)(nil)
 	for from, first := range map[string]string{"rewrite": "fetch", "quantize": "rewrite", "verify": "quantize", "sign": "verify", "publish": "verify"} {
 		_, err := m.part(t.Context(), w, stage.Span{From: from, Until: from})
@@ -226,12 +231,83 @@ func TestSpansAbsent(t *testing.T) {
 	}
 }
 
+// childSpan, in the environment, makes this binary a machine that a test kills: directories of the work and the machine, store, and
+// the last stage.
+const childSpan = "STAGE_TEST_SPAN"
+
+// A machine that is killed while it quantizes leaves what another one, with nothing of its own, goes on from. The package is that
+// of one run.
+func TestSpanTakenUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	t.Parallel()
+	w := newWork(t, tiny, spanSections)
+	w.must(t)
+	want := listing(t, w.out())
+	w.unpublish(t)
+	store := filepath.Join(t.TempDir(), "shared")
+	resumed := 0
+	for kill := range 3 {
+		m := worker{dir: t.TempDir(), store: store}
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		cmd.Env = append(os.Environ(), childSpan+"="+strings.Join([]string{w.dir, m.dir, store, "quantize"}, "\n"))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for offeredCodes(store) < 7*(kill+1) { // of 28
+			select {
+			case err := <-ended:
+				t.Fatalf("the machine has ended: %v: %s", err, &stderr)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	var log bytes.Buffer
+	ctx := zerolog.New(&log).WithContext(t.Context())
+	m := worker{dir: t.TempDir(), store: store}
+	if _, err := m.part(ctx, w, stage.Span{}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(log.Bytes()) {
+		var x struct {
+			Matrices int
+			Message  string
+		}
+		if json.Unmarshal(line, &x) == nil && x.Message == "resuming after the matrices of an earlier run" {
+			resumed = x.Matrices
+		}
+	}
+	if resumed < 21 {
+		t.Errorf("%d matrices were taken over: %s", resumed, &log)
+	}
+	if diff := cmp.Diff(want, listing(t, w.out())); diff != "" {
+		t.Errorf("package (-want +got):\n%s", diff)
+	}
+}
+
+// offeredCodes counts the files with codes in the unfinished entry of a store in a directory.
+func offeredCodes(store string) int {
+	names, _ := filepath.Glob(filepath.Join(store, "texts", "codes-*.partial"))
+	if len(names) == 0 {
+		return 0
+	}
+	b, _ := os.ReadFile(names[0])
+	return bytes.Count(b, []byte(".codes"))
+}
+
 // A span that does not publish needs neither the places nor the rights to publish there.
 func TestSpansApart(t *testing.T) {
 	s := placetest.NewS3(t)
 	publish := fmt.Sprintf("publish: [{s3: s3://%s/out, endpoint: %q, region: us-east-1, private: true}]", fakes3.Bucket, s.URL)
 	w, _, _ := onHub(t, tiny, 1, unverified+"\nquantize: {method: rtn}\n"+publish)
-	m := worker{t.TempDir(), filepath.Join(t.TempDir(), "shared")}
+	m := worker{dir: t.TempDir(), store: filepath.Join(t.TempDir(), "shared")}
 	m.use(t)
 	if _, err := m.part(t.Context(), w, stage.Span{Until: "sign"}); err != nil {
 		t.Fatal(err)
@@ -249,7 +325,7 @@ func TestSpansApart(t *testing.T) {
 func TestSpansVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWork(t, tiny, "quantize: {method: rtn, bits: 2}\nverify: {kl: {max: 1e-9}, perplexity: {windows: 2, window: 64, decode: 4, max_ratio: 10}}")
-	m := worker{t.TempDir(), filepath.Join(t.TempDir(), "shared")}
+	m := worker{dir: t.TempDir(), store: filepath.Join(t.TempDir(), "shared")}
 	for range 2 {
 		if _, err := m.part(t.Context(), w, stage.Span{Until: "publish"}); stage.Final(err) != stage.FinalVerdict {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,6 +42,15 @@ func TestMain(m *testing.M) {
 			_, err = stagetest.Run(context.Background(), a[0], a[1], threads, "publish[0].dir="+a[2])
 		}
 		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if args := os.Getenv(childSpan); args != "" {
+		a := strings.Split(args, "\n")
+		m := worker{dir: a[1], store: a[2], every: time.Millisecond}
+		if _, err := m.part(context.Background(), work{a[0]}, stage.Span{Until: a[3]}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
