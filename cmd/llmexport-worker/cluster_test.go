@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +93,27 @@ func (p *process) memory() string {
 		}
 	}
 	return "unknown"
+}
+
+// cpu is the time on processors that a process that runs has used.
+func (p *process) cpu() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if err != nil || len(fields) < 13 {
+		p.t.Fatalf("%s: %s, %v", p.name, b, err)
+	}
+	const hertz = 100 // of Linux
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / hertz
 }
 
 // program builds a program once: llmexport, the worker, and workers of another version or architecture.
@@ -260,6 +282,19 @@ func (c *cluster) worker(name, bin string, flags ...string) *process {
 // run runs a command to its end.
 func (c *cluster) run(code int, args ...string) string {
 	c.t.Helper()
+	text, _ := c.command(code, args...)
+	return text
+}
+
+// cpu runs a command to its end and returns the time on processors that it used.
+func (c *cluster) cpu(args ...string) time.Duration {
+	c.t.Helper()
+	_, state := c.command(0, args...)
+	return state.UserTime() + state.SystemTime()
+}
+
+func (c *cluster) command(code int, args ...string) (string, *os.ProcessState) {
+	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.dir, append(c.env[:len(c.env):len(c.env)], "HF_HUB_CACHE="+filepath.Join(c.dir, "hub"), "TEMPORAL_ADDRESS="+c.address)
 	var errs bytes.Buffer
@@ -268,7 +303,7 @@ func (c *cluster) run(code int, args ...string) string {
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
 		c.t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
 	}
-	return string(out) + errs.String()
+	return string(out) + errs.String(), cmd.ProcessState
 }
 
 func (c *cluster) write(name, text string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,8 @@ func exitCode(err error) int {
 	)
 	switch {
 	case errors.As(err, &ended):
-		return map[string]int{flow.Verdict: exitUnverified, flow.Mistake: exitUsage, flow.Unsupported: exitUnsupported, "": exitFailed}[ended.kind]
+		codes := map[string]int{flow.Verdict: exitUnverified, flow.Mistake: exitUsage, flow.Unsupported: exitUnsupported}
+		return cmp.Or(codes[ended.kind], exitFailed)
 	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref):
 		return exitUsage
 	case errors.Is(err, tensor.ErrUnsupported):
@@ -77,7 +79,7 @@ func hintFor(err error) string {
 	case errors.As(err, new(*endedError)):
 		return "llmexport-worker release status NAME tells what failed; release start tries it again and finds what is finished"
 	case errors.Is(err, status.ErrUnknown):
-		return "a release is known by the name in its fleet file, in the namespace that it was started in, for as long as the server keeps histories"
+		return "a release is known by the name in its fleet file, in its namespace, for as long as the server keeps histories"
 	case errors.As(err, new(*serviceerror.Unavailable)), errors.Is(err, context.DeadlineExceeded):
 		return "--address names the Temporal server; temporal server start-dev runs one"
 	}

@@ -161,6 +161,12 @@ func TestKilled(t *testing.T) {
 	worker := program(t, "worker")
 	c := newCluster(t)
 	repos := slices.Sorted(maps.Keys(models))
+	for i := 1; i < number(t, "FLEET_COPIES", 1); i++ {
+		for name, dir := range models {
+			repos = append(repos, fmt.Sprintf("%s-%d", name, i))
+			c.model("org/"+repos[len(repos)-1], dir)
+		}
+	}
 	file := c.fleet("killed", recipe, "channel: stable\n", repos...)
 	want := c.alone(program(t, "llmexport"), repos...)
 	for i := range 4 {

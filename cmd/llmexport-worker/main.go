@@ -1,8 +1,9 @@
-// Command llmexport-worker makes a release of many packages on many machines: a Temporal worker that runs the stages of recipes, and
-// the commands that start and follow a release. It is a separate program in a module of its own because its dependencies are larger
-// than those of the rest of the project.
+// Command llmexport-worker makes a release of many packages on many machines: a Temporal worker that runs the stages of recipes,
+// and the commands that start and follow a release. It is a separate program in a module of its own because its dependencies are
+// larger than those of the rest of the project.
 //
-// A fleet file says what the release consists of, see docs/fleet.md. The bytes of models and packages travel through a shared store.
+// A fleet file says what the release consists of, see docs/fleet.md. The bytes of models and packages travel through a shared
+// store.
 //
 // Exit codes: 0 done, 1 failed, 2 wrong recipe, fleet or usage, 3 failed verification, 4 not supported, 130 interrupted.
 package main

@@ -30,7 +30,9 @@ import (
 func (t *tool) releaseCommand() *cli.Command {
 	jsonFlag := &cli.BoolFlag{Name: "json", Usage: "print JSON"}
 	sub := func(name, arguments, use, more string, action cli.ActionFunc, flags ...cli.Flag) *cli.Command {
-		return &cli.Command{Name: name, ArgsUsage: arguments, Usage: use, Description: more, Action: action, Flags: flags, OnUsageError: usage}
+		return &cli.Command{
+			Name: name, ArgsUsage: arguments, Usage: use, Description: more, Action: action, Flags: flags, OnUsageError: usage,
+		}
 	}
 	with := func(more ...cli.Flag) []cli.Flag { return append(serverFlags(), more...) }
 	const either = "RELEASE is the fleet file, or the name in it."
@@ -43,16 +45,20 @@ func (t *tool) releaseCommand() *cli.Command {
 			return cli.ShowSubcommandHelp(c)
 		},
 		Subcommands: []*cli.Command{
-			sub("plan", "FLEET", "predict time, bytes and cost", "Reads configuration and headers of every model, but no weights. The speed is that of this machine.",
-				t.releasePlan, jsonFlag),
-			sub("start", "FLEET", "start a release", "A release that has ended may be started again: what is finished is found in the store.",
-				t.releaseStart, with(&cli.BoolFlag{Name: "wait", Usage: "wait for the end; the exit code is that of the worst failure"}, jsonFlag)...),
+			sub("plan", "FLEET", "predict time, bytes and cost",
+				"Reads configuration and headers of every model, but no weights. The speed is that of this machine.", t.releasePlan, jsonFlag),
+			sub("start", "FLEET", "start a release",
+				"A release that has ended may be started again: what is finished is found in the store.", t.releaseStart,
+				with(&cli.BoolFlag{Name: "wait", Usage: "wait for the end; the exit code is that of the worst failure"}, jsonFlag)...),
 			sub("status", "RELEASE", "show how far a release is", either, t.releaseStatus,
-				with(&cli.BoolFlag{Name: "all", Usage: "list all packages"}, &cli.StringFlag{Name: "html", Usage: "write a page to `FILE`"}, jsonFlag)...),
-			sub("cancel", "RELEASE", "cancel a release", either+" What is published stays; channels of unfinished parts do not move.", t.releaseCancel,
+				with(&cli.BoolFlag{Name: "all", Usage: "list all packages"},
+					&cli.StringFlag{Name: "html", Usage: "write a page to `FILE`"}, jsonFlag)...),
+			sub("cancel", "RELEASE", "cancel a release",
+				either+" What is published stays; channels of unfinished parts do not move.", t.releaseCancel,
 				with(&cli.BoolFlag{Name: "wait", Usage: "wait until everything has stopped"})...),
 			sub("rollback", "RELEASE", "move the channels of a release back to the release before",
-				either+" A channel that was moved again since stays. Workers of the queue publish do the work.", t.releaseRollback, with(jsonFlag)...),
+				either+" A channel that was moved again since stays. Workers of the queue publish do the work.",
+				t.releaseRollback, with(jsonFlag)...),
 			sub("schema", "", "print the JSON schema of fleet files", "", t.releaseSchema),
 		},
 	}

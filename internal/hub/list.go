@@ -20,8 +20,8 @@ const (
 	maxListed = 20_000
 )
 
-// List returns the model repositories of an owner, an organisation or a user, on the Hugging Face hub: those that o's token may see.
-// Mirrors are not asked. An owner without repositories, and one that does not exist, has an empty list.
+// List returns the model repositories of an owner, an organisation or a user, on the Hugging Face hub: those that o's token may
+// see. Mirrors are not asked. An owner without repositories, and one that does not exist, has an empty list.
 func List(ctx context.Context, owner string, o Options) ([]string, error) {
 	if err := checkRepo(owner + "/x"); err != nil {
 		return nil, fmt.Errorf("%.80q is not the name of an owner of repositories", owner)

@@ -81,10 +81,9 @@ func (r *Resolved) Estimate(ctx context.Context, progress func(done, total int))
 		longest = max(longest, x.chain)
 		progress(i+1, len(r.Plan.Repositories))
 	}
-	const hour = 3600
 	if w := r.fleet.Workers; w != nil {
 		cores := float64(w.Cores)
-		e.Hours = max(e.CoreHours/(cores*float64(w.Count)), longest/hour/cores)
+		e.Hours = max(e.CoreHours/(cores*float64(w.Count)), longest/time.Hour.Seconds()/cores)
 		e.Cost = e.CoreHours * w.Price
 	}
 	return e, nil
@@ -105,8 +104,11 @@ func (e *Estimate) add(x RepositoryEstimate) {
 	}
 }
 
+// widthRates are the rates of this machine for activations of a width.
+type widthRates = func(width int) effort.Rates
+
 // repository predicts one repository.
-func (r *Resolved) repository(ctx context.Context, i int, rates func(width int) effort.Rates) RepositoryEstimate {
+func (r *Resolved) repository(ctx context.Context, i int, rates widthRates) RepositoryEstimate {
 	repo, runs := &r.Plan.Repositories[i], r.Runs[i]
 	x := RepositoryEstimate{ID: repo.ID, Shared: map[string]float64{}}
 	fail := func(err error) RepositoryEstimate {
@@ -168,7 +170,7 @@ func (r *Resolved) lead(i int, stage, name string) (lead, isShared bool) {
 }
 
 // packaged predicts a package.
-func (r *Resolved) packaged(run *stage.Run, src *source.Source, rates func(width int) effort.Rates) (PackageEstimate, []stage.StageEstimate) {
+func (r *Resolved) packaged(run *stage.Run, src *source.Source, rates widthRates) (PackageEstimate, []stage.StageEstimate) {
 	p := PackageEstimate{Name: run.Recipe.Name, CoreSeconds: map[string]float64{}}
 	run.Rates = rates
 	var pl *assemble.Planned
@@ -205,7 +207,8 @@ func (e *Estimate) Write(w io.Writer) error {
 				stages[k] += v
 			}
 		}
-		s.Row(x.ID, len(x.Packages), sheet.Rounded(x.Checkpoint), sheet.Rounded(bytes), fmt.Sprintf("%.3g", x.CoreSeconds/3600), minutes(stages))
+		hours := fmt.Sprintf("%.3g", x.CoreSeconds/time.Hour.Seconds())
+		s.Row(x.ID, len(x.Packages), sheet.Rounded(x.Checkpoint), sheet.Rounded(bytes), hours, minutes(stages))
 	}
 	if err := s.Write(w, true); err != nil {
 		return err

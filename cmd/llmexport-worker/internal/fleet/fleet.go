@@ -1,6 +1,6 @@
-// Package fleet reads fleet.yaml, which says what a release consists of, and turns it into the plan of a release. [Read] checks the
-// file as strictly as a recipe, [Fleet.Resolve] finds the repositories and loads the recipe of each of them, and [Resolved.Estimate]
-// predicts time, bytes and money.
+// Package fleet reads fleet.yaml, which says what a release consists of, and turns it into the plan of a release. [Read] checks
+// the file as strictly as a recipe, [Fleet.Resolve] finds the repositories and loads the recipe of each of them, and
+// [Resolved.Estimate] predicts time, bytes and cost.
 package fleet
 
 import (

@@ -158,7 +158,7 @@ func TestResolveMistakes(t *testing.T) {
 		{"{repo: org/a, recipe: int.yaml, variants: [int9]}", `variants[0]: the recipe makes no package "int9"; did you mean int4?`},
 		{"{repo: org/a, recipe: int.yaml}, {repo: org/b, recipe: int.yaml}", "repositories[1]: int4 is the name of a package of org/a too; use package"},
 		{"{repo: org/a, recipe: int.yaml, set: ['publish=[{dir: /out/x}]']}", "int4 and int8 would both go to dir /out/x"},
-		{"{repo: org/a, recipe: int.yaml, set: ['publish=[]']}", "would be published to a directory of the worker"},
+		{"{repo: org/a, recipe: int.yaml, set: ['publish=[]']}", "would go to a directory of the worker"},
 		{"{repo: org/a, recipe: int.yaml, set: [quantize.bits=9]}", "quantize.bits"},
 		{"{match: org/z*, from: list.txt, recipe: int.yaml}", `"org/z*" matches no repository of list.txt`},
 		{"{match: org/*, from: bad.txt, recipe: int.yaml}", "bad.txt:2: "},

@@ -69,7 +69,7 @@ const maxPlan = 1 << 20
 func (r *Resolved) checkSize() error {
 	b, err := json.Marshal(r.Plan)
 	if err == nil && len(b) > maxPlan {
-		return r.fleet.doc.Errorf("repositories", "the release is too large for one workflow: its plan has %d bytes, the limit is %d; split it", len(b), maxPlan)
+		return r.fleet.doc.Errorf("repositories", "the plan of the release has %d bytes, the limit is %d; split the release", len(b), maxPlan)
 	}
 	return err
 }
@@ -293,7 +293,7 @@ func (r *Resolved) run(ctx context.Context, i int, v *recipes.Recipe) (*stage.Ru
 	}
 	at := fmt.Sprintf("repositories[%d]", i)
 	if len(x.Publish) == 0 {
-		return nil, r.fleet.doc.Errorf(at, "%s would be published to a directory of the worker; name a place with publish in the recipe, or with set", v.Name)
+		return nil, r.fleet.doc.Errorf(at, "%s would go to a directory of the worker; name a place with publish in the recipe, or with set", v.Name)
 	}
 	places, err := x.Publish.Places(ctx, x)
 	if err != nil {
@@ -321,7 +321,9 @@ func shared(runs []*stage.Run) ([][]flow.Shared, error) {
 		needs func(*stage.Run) bool
 		of    func(*stage.Run) []any
 	}{
-		{"rewrite", func(*stage.Run) bool { return true }, func(x *stage.Run) []any { return []any{x.Fetch, x.Rewrite, x.Recipe.Target} }},
+		{"rewrite", func(*stage.Run) bool { return true }, func(x *stage.Run) []any {
+			return []any{x.Fetch, x.Rewrite, x.Recipe.Target}
+		}},
 		{"calibrate", func(x *stage.Run) bool { _, skip := x.Calibrate.Skip(x); return !skip }, func(x *stage.Run) []any {
 			return []any{x.Fetch, x.Rewrite, x.Calibrate}
 		}},

@@ -15,7 +15,8 @@ func Schema() ([]byte, error) {
 	s := r.ReflectFromType(reflect.TypeFor[Fleet]())
 	s.Title = "llmexport fleet"
 	d := Default()
-	for key, v := range map[string]any{"on_failure": d.OnFailure, "parallel": d.Parallel, "attempts": d.Attempts, "heartbeat": d.Heartbeat} {
+	defaults := map[string]any{"on_failure": d.OnFailure, "parallel": d.Parallel, "attempts": d.Attempts, "heartbeat": d.Heartbeat}
+	for key, v := range defaults {
 		if p, ok := s.Properties.Get(key); ok {
 			p.Default = v
 		}

@@ -237,9 +237,13 @@ func (r *releaseRun) summary(ctx workflow.Context) (Summary, error) {
 		r.State.Phase = Cancelled
 		return s, ctx.Err()
 	}
-	if r.State.Phase = Complete; s.Complete < s.Packages || slices.ContainsFunc(r.State.Parts, func(p PartState) bool { return p.Phase == Failed }) {
+	stays := slices.ContainsFunc(r.State.Parts, func(p PartState) bool { return p.Phase == Failed })
+	if r.State.Phase = Complete; s.Complete < s.Packages || stays {
 		r.State.Phase = Failed
 		text := fmt.Sprintf("%d of %d packages are published", s.Complete, s.Packages)
+		if s.Complete == s.Packages {
+			text += ", but not all channels moved"
+		}
 		return s, temporal.NewNonRetryableApplicationError(text, r.worst(), nil)
 	}
 	return s, nil

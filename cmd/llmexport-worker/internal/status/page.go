@@ -16,12 +16,12 @@ var page string
 func (s *Status) WritePage(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"headline": s.headline, "counts": s.counts, "failures": s.failures, "lasted": lasted, "part": title, "channels": channels,
-		"title": func(t Task) string { return t.title() }, "left": func(t Task) string { return t.left() }, "note": func(t Task) string { return t.note() },
-		"percent": func(t Task) string { return t.fraction() },
-		"share":   func(p flow.Phase) float64 { return 100 * float64(s.Count(p)) / float64(max(1, s.total())) },
-		"phases":  func() []flow.Phase { return []flow.Phase{flow.Complete, flow.Running, flow.Failed, flow.Cancelled} },
-		"time":    func(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" },
-		"since":   func(a, b time.Time) string { return lasted(a.Sub(b)) },
+		"title": func(t Task) string { return t.title() }, "percent": func(t Task) string { return t.fraction() },
+		"left": func(t Task) string { return t.left() }, "note": func(t Task) string { return t.note() },
+		"share":  func(p flow.Phase) float64 { return 100 * float64(s.Count(p)) / float64(max(1, s.total())) },
+		"phases": func() []flow.Phase { return []flow.Phase{flow.Complete, flow.Running, flow.Failed, flow.Cancelled} },
+		"time":   func(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" },
+		"since":  func(a, b time.Time) string { return lasted(a.Sub(b)) },
 	}).Parse(page)
 	if err != nil {
 		return err

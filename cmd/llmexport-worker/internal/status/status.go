@@ -129,8 +129,9 @@ func (s *Status) state(ctx context.Context, c client.Client, id string) error {
 
 // unanswered explains the error of a query if no worker serves the workflow.
 func unanswered(err error) error {
-	if errors.As(err, new(*serviceerror.FailedPrecondition)) || errors.As(err, new(*serviceerror.DeadlineExceeded)) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no worker of the release's version answers, so its state is unknown; a worker with any queue is enough: %w", err)
+	late := errors.As(err, new(*serviceerror.DeadlineExceeded)) || errors.Is(err, context.DeadlineExceeded)
+	if late || errors.As(err, new(*serviceerror.FailedPrecondition)) {
+		return fmt.Errorf("no worker of the release's version answers for it; start one, of any queue: %w", err)
 	}
 	return err
 }
@@ -180,8 +181,10 @@ func pending(ctx context.Context, c client.Client, id, repository, name string) 
 	}
 	var tasks []Task
 	for _, a := range d.GetPendingActivities() {
-		t := Task{Repository: repository, Package: name, Stage: a.GetActivityId(), Attempt: a.GetAttempt(), Worker: a.GetLastWorkerIdentity(),
-			Running: a.GetState() == enums.PENDING_ACTIVITY_STATE_STARTED, Error: a.GetLastFailure().GetMessage()}
+		t := Task{
+			Repository: repository, Package: name, Stage: a.GetActivityId(), Attempt: a.GetAttempt(), Worker: a.GetLastWorkerIdentity(),
+			Running: a.GetState() == enums.PENDING_ACTIVITY_STATE_STARTED, Error: a.GetLastFailure().GetMessage(),
+		}
 		if stage, lead, ok := strings.Cut(t.Stage, " "); ok {
 			t.Stage, t.Package = stage, lead
 		}
@@ -199,7 +202,11 @@ func pending(ctx context.Context, c client.Client, id, repository, name string) 
 func progress(a *pb.PendingActivityInfo) *pipeline.State {
 	p := &pipeline.State{}
 	list := a.GetHeartbeatDetails().GetPayloads()
-	if len(list) == 0 || converter.GetDefaultDataConverter().FromPayloads(&commonpb.Payloads{Payloads: list[:1]}, p) != nil || p.Stage == "" {
+	if len(list) == 0 {
+		return nil
+	}
+	err := converter.GetDefaultDataConverter().FromPayloads(&commonpb.Payloads{Payloads: list[:1]}, p)
+	if err != nil || p.Stage == "" {
 		return nil
 	}
 	return p

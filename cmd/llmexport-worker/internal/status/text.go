@@ -65,7 +65,8 @@ func (s *Status) Write(w io.Writer, all bool) error {
 	}
 	for _, l := range s.Lanes {
 		if l.Workers == 0 {
-			if _, err := fmt.Fprintf(w, "\nqueue %s has no worker: start one of this version with the store %s\n", l.Queue, sheet.Plain(s.Store)); err != nil {
+			_, err := fmt.Fprintf(w, "\nqueue %s has no worker: start one of this version with the store %s\n", l.Queue, sheet.Plain(s.Store))
+			if err != nil {
 				return err
 			}
 		}

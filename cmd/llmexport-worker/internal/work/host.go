@@ -39,6 +39,8 @@ type Host struct {
 	Memory  int64
 	Threads int
 	Log     zerolog.Logger
+
+	gate gate
 }
 
 // Stage runs a span of stages of a package.
@@ -197,9 +199,12 @@ func (h *Host) Withdraw(ctx context.Context, c flow.Channel) (m publish.Move, er
 // errStopping ends the tasks of a worker that is told to stop: another one takes them up at once.
 var errStopping = errors.New("the worker stops")
 
+// fields adds what a task is about to its log lines.
+type fields = func(zerolog.Context) zerolog.Context
+
 // begin gives a task its logger, and a context that ends with the worker. The function that it returns turns the task's error into
 // one for the server, and must be called at the end. The release is that of the workflow if it is empty.
-func (h *Host) begin(ctx context.Context, release, stage string, with func(zerolog.Context) zerolog.Context) (context.Context, func(error) error) {
+func (h *Host) begin(ctx context.Context, release, stage string, with fields) (context.Context, func(error) error) {
 	info := activity.GetInfo(ctx)
 	if release == "" {
 		release = strings.TrimPrefix(info.WorkflowExecution.ID, flow.ID(""))
@@ -240,7 +245,7 @@ func (h *Host) check(f *flow.Frame) error {
 	if f.Code == h.Code && f.Store == h.Store {
 		return nil
 	}
-	return temporal.NewApplicationError(fmt.Sprintf("this worker is version %s with store %s, the release is made by version %s with store %s",
+	return temporal.NewApplicationError(fmt.Sprintf("this worker is version %s with store %s, and the release wants version %s with store %s",
 		h.Code, h.Store, f.Code, f.Store), "")
 }
 
@@ -281,31 +286,26 @@ func (h *Host) failure(ctx context.Context, err error) error {
 	return temporal.NewNonRetryableApplicationError(text, kind, nil)
 }
 
-// fullPause is how long a machine whose disk is full keeps a task, so that others take the next ones.
-const fullPause = 30 * time.Second
-
-// tidy bounds the local store. If the task has found the disk full, everything that is not in use goes: it is in the shared store.
+// tidy bounds the local store. If the task has found the disk full, everything that is not in use goes, because the shared store
+// has it, and this machine takes no new tasks for a while.
 func (h *Host) tidy(ctx context.Context, st *pipeline.Directory, err error) error {
 	keep := h.CacheSize
 	full := err != nil && (errors.As(err, new(*disk.FullError)) || disk.Full(err))
 	switch {
 	case full:
 		keep = 0
-	case keep == 0:
+		zerolog.Ctx(ctx).Warn().Dur("dur", h.gate.shut(time.Now())).Msg("the disk is full: no new tasks for a while")
+	case err == nil:
+		h.gate.open()
+	}
+	if keep == 0 && !full {
 		return nil
 	}
-	gone, cerr := st.Collect(keep)
+	gone, err := st.Collect(keep)
 	if len(gone) > 0 {
 		zerolog.Ctx(ctx).Info().Int("entries", len(gone)).Msg("entries removed from the cache")
 	}
-	if full {
-		zerolog.Ctx(ctx).Warn().Dur("dur", fullPause).Msg("the disk is full: the task is handed back after a pause")
-		select {
-		case <-time.After(fullPause):
-		case <-ctx.Done():
-		}
-	}
-	return cerr
+	return err
 }
 
 // pulse sends heartbeats, with the progress of a task.

@@ -38,5 +38,6 @@ func Metrics(ctx context.Context, address string) (h client.MetricsHandler, stop
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = s.Serve(l) }() // ends with Close
 	log.Info().Str("address", l.Addr().String()).Msg("metrics are served")
-	return sdktally.NewMetricsHandler(sdktally.NewPrometheusNamingScope(scope)), func() error { return errors.Join(s.Close(), closer.Close()) }, nil
+	stop = func() error { return errors.Join(s.Close(), closer.Close()) }
+	return sdktally.NewMetricsHandler(sdktally.NewPrometheusNamingScope(scope)), stop, nil
 }

@@ -38,8 +38,12 @@ func Serve(ctx context.Context, c client.Client, h *Host, lanes []Lane) error {
 	fatal := func(err error) { fail(fmt.Errorf("the worker cannot go on: %w", err)) }
 	var workers []worker.Worker
 	for _, l := range lanes {
+		tuner, err := slots(l.Parallel, &h.gate)
+		if err != nil {
+			return err
+		}
 		w := worker.New(c, flow.Queue(l.Name, h.Code, h.Store), worker.Options{
-			MaxConcurrentActivityExecutionSize: l.Parallel, TaskQueueActivitiesPerSecond: l.Rate, DisableWorkflowWorker: true,
+			Tuner: tuner, TaskQueueActivitiesPerSecond: l.Rate, DisableWorkflowWorker: true,
 			WorkerStopTimeout: stopTime, MaxHeartbeatThrottleInterval: beat, DefaultHeartbeatThrottleInterval: beat, OnFatalError: fatal,
 		})
 		for name, f := range map[string]any{flow.Stage: h.Stage, flow.Move: h.Move, flow.Withdraw: h.Withdraw} {
@@ -61,7 +65,8 @@ func Serve(ctx context.Context, c client.Client, h *Host, lanes []Lane) error {
 			return err
 		}
 	}
-	zerolog.Ctx(ctx).Info().Str("worker", h.Name).Str("version", h.Code).Str("store", h.Store).Int("queues", len(lanes)).Msg("worker started")
+	zerolog.Ctx(ctx).Info().Str("worker", h.Name).Str("version", h.Code).Str("store", h.Store).Int("queues", len(lanes)).
+		Msg("worker started")
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
