@@ -25,7 +25,8 @@ type Shared interface {
 	Follow(ctx context.Context, name, dir string, accept func(name string) bool)
 }
 
-// fetch takes an entry, whose lock is held, from the shared store; errAbsent if there is no usable one.
+// fetch takes an entry, whose lock is held, from the shared store; errAbsent if there is no usable one, joined with the reason why
+// the store could not be asked.
 func (s *Directory) fetch(ctx context.Context, l *Limits, stage, name string) (Artifact, error) {
 	if s.Shared == nil {
 		return Artifact{}, errAbsent
@@ -47,8 +48,10 @@ func (s *Directory) fetch(ctx context.Context, l *Limits, stage, name string) (A
 	case found && err != nil:
 		zerolog.Ctx(ctx).Warn().Err(err).Str("entry", name).Msg("the shared store is damaged: the entry is built here and replaced")
 		return Artifact{}, errAbsent
-	case !found:
+	case err != nil:
 		s.warn(ctx, err)
+		return Artifact{}, errors.Join(errAbsent, err)
+	case !found:
 		return Artifact{}, errAbsent
 	}
 	if err := syncFiles(dir, append(files, entryFile{path: filepath.Join(dir, DoneFile)})); err != nil {

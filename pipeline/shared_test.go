@@ -233,4 +233,9 @@ func TestTake(t *testing.T) {
 	if list, err := List(two.dir); err != nil || len(list) != 1 {
 		t.Errorf("left %+v, %v", list, err)
 	}
+	// A store that cannot be asked may have the entry.
+	d = &sharedDir{dir: t.TempDir(), err: errors.New("no route")}
+	if _, err := d.machine(t).Take(t.Context(), &Limits{}, "stage-key"); !errors.Is(err, d.err) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no route: %v", err)
+	}
 }

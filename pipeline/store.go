@@ -131,7 +131,7 @@ func (s *Directory) Do(ctx context.Context, l *Limits, stage, key string, build 
 	if err == nil {
 		return a, nil
 	}
-	a, err = s.obtain(ctx, l, stage, name, func() (Artifact, error) { return s.build(ctx, l, stage, name, build, keep) })
+	a, err = s.obtain(ctx, l, stage, name, func(error) (Artifact, error) { return s.build(ctx, l, stage, name, build, keep) })
 	if err == nil && a.From == Built {
 		s.offer(ctx, a)
 	}
@@ -145,7 +145,10 @@ func (s *Directory) Take(ctx context.Context, l *Limits, name string) (Artifact,
 	if err == nil {
 		return a, nil
 	}
-	return s.obtain(ctx, l, stage, name, func() (Artifact, error) {
+	return s.obtain(ctx, l, stage, name, func(why error) (Artifact, error) {
+		if why != errAbsent {
+			return Artifact{}, fmt.Errorf("%s: %w", name, why)
+		}
 		return Artifact{}, fmt.Errorf("%s is neither in the cache nor in the shared store: %w", name, fs.ErrNotExist)
 	})
 }
@@ -162,8 +165,8 @@ func (s *Directory) Has(stage, key string) (Artifact, bool) {
 	return a, true
 }
 
-// obtain locks an entry, and then finds, fetches or builds it.
-func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build func() (Artifact, error)) (a Artifact, err error) {
+// obtain locks an entry, and then finds, fetches or builds it. The function gets the error of fetch.
+func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build func(why error) (Artifact, error)) (a Artifact, err error) {
 	unlock, err := s.Lock(ctx, name)
 	if err != nil {
 		return a, err
@@ -185,7 +188,7 @@ func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, b
 	if a, err = s.fetch(ctx, l, stage, name); !errors.Is(err, errAbsent) {
 		return a, err
 	}
-	return build()
+	return build(err)
 }
 
 // build builds an entry, whose lock is held.

@@ -50,13 +50,14 @@ func (s *Store) OfferCheckpoint(ctx context.Context, x *hub.Snapshot, files []hu
 	}
 	c := Checkpoint{Commit: x.Revision, Gated: x.Gated, Private: x.Private, Listed: x.Listed}
 	for _, r := range []string{x.Revision, revision} {
-		var was Checkpoint
-		if found, err := ReadNote(ctx, s, revisionNote(x.Source, x.Repo, r), &was); err != nil || found && (was == c || was.Commit == c.Commit && was.Listed) {
-			if err != nil {
-				return err
-			}
-			continue
+		was, found, err := s.Find(ctx, x.Source, x.Repo, r)
+		if err != nil {
+			return err
 		}
+		if found && was.Commit == c.Commit && was.Listed {
+			c = was // a cache of another program does not tell who may read the repository
+		}
+		// The time of the note is that of its last use.
 		if err := WriteNote(ctx, s, revisionNote(x.Source, x.Repo, r), c, name); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,12 +135,6 @@ func TestEntry(t *testing.T) {
 				t.Fatalf("%+v, built %d times, %v", b, times, err)
 			}
 			wantFiles(t, b.Path, contents("a"))
-			if found, err := open().Has(t.Context(), "codes-key"); !found || err != nil {
-				t.Errorf("%v, %v", found, err)
-			}
-			if found, err := open().Has(t.Context(), "codes-other"); found || err != nil {
-				t.Errorf("%v, %v", found, err)
-			}
 		})
 	}
 }
@@ -303,5 +298,76 @@ func TestOpen(t *testing.T) {
 	missing := "s3://missing/x?region=us-east-1&endpoint=" + bucket.URL
 	if _, err := Open(transfer.Once(t.Context()), missing); err == nil || !strings.Contains(err.Error(), "create the bucket first") {
 		t.Errorf("no bucket: %v", err)
+	}
+}
+
+// Damage in a bucket is found and replaced as in a directory; damage by a registry is found.
+func TestPoisonedElsewhere(t *testing.T) {
+	bucket, registry := placetest.NewS3(t), placetest.NewOCI(t)
+	sum := digest.Of([]byte(contents("a")["dir/large"])).Hex()
+	spoil := func(change func(b []byte) []byte) {
+		o := bucket.Objects()["team/blobs/"+sum]
+		bucket.Put("team/blobs/"+sum, fakes3.Object{Body: change(bytes.Clone(o.Body)), ETag: "other", Meta: o.Meta, Time: o.Time})
+	}
+	flip := func(b []byte) []byte { b[100] ^= 1; return b }
+	open := map[string]func() (blob.Store, error){
+		"s3": func() (blob.Store, error) {
+			return s3.OpenBlobs(fakes3.Bucket+"/team?region=us-east-1&endpoint="+bucket.URL, quick)
+		},
+		"oci": func() (blob.Store, error) { return oci.OpenBlobs(registry.Ref("/team"), quick) },
+	}
+	for _, c := range []struct {
+		name, kind string
+		damage     func()
+		lasts      bool // nobody but the registry can mend it
+	}{
+		{"a flipped bit", "s3", func() { spoil(flip) }, false},
+		{"a truncated object", "s3", func() { spoil(func(b []byte) []byte { return b[:1000] }) }, false},
+		{"a longer object", "s3", func() { spoil(func(b []byte) []byte { return append(b, 0) }) }, false},
+		{"an empty object", "s3", func() { spoil(func([]byte) []byte { return nil }) }, false},
+		{"another text", "s3", func() { bucket.Put("team/texts/codes-key", fakes3.Object{Body: []byte("{}"), ETag: "x"}) }, false},
+		{"a registry that lies", "oci", func() {
+			registry.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, sum) {
+					return false
+				}
+				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(flip([]byte(contents("a")["dir/large"]))))
+				return true
+			})
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			here := func() *pipeline.Directory {
+				b, err := open[c.kind]()
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := New(b)
+				s.patience = quick
+				return machine(t, s)
+			}
+			do := func(ctx context.Context) (int, string) {
+				times := 0
+				a, err := here().Do(ctx, &pipeline.Limits{}, "codes", "key", build(&times, contents("a")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return times, a.Path
+			}
+			do(t.Context())
+			if times, _ := do(t.Context()); times != 0 {
+				t.Fatal("the entry is not there")
+			}
+			c.damage()
+			ctx, log := logged(t)
+			times, path := do(ctx)
+			wantFiles(t, path, contents("a"))
+			if times != 1 || !strings.Contains(log.String(), "the shared store is damaged") {
+				t.Errorf("built %d times: %s", times, log)
+			}
+			if times, _ := do(t.Context()); (times == 0) == c.lasts {
+				t.Errorf("after that, built %d times", times)
+			}
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/blob/blobtest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
@@ -103,6 +104,7 @@ func TestRealRegistry(t *testing.T) {
 		t.Run("collision", story.Collision)
 		t.Run("annotations", func(t *testing.T) { testAnnotations(t, ref) })
 	})
+	t.Run("blobs", func(t *testing.T) { blobtest.Run(t, openBlobs(t, addr+"/org/blobs")) })
 	t.Run("killed", func(t *testing.T) {
 		placetest.Kill(t, placetest.Killable{
 			Open: openRef,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/llmexport/llmexport/internal/blob/blobtest"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
@@ -55,6 +56,13 @@ func TestRealS3(t *testing.T) {
 	}
 	testS3(t, store)
 	t.Run("channels", func(t *testing.T) { testShelf(t, store) })
+	t.Run("blobs", func(t *testing.T) {
+		b, err := OpenBlobs("bucket/blobs?region=us-east-1&endpoint=http://"+addr, placetest.Quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blobtest.Run(t, b)
+	})
 	t.Run("killed", func(t *testing.T) {
 		s := store("killed")
 		placetest.Kill(t, placetest.Killable{
