@@ -166,7 +166,8 @@ func (s *Directory) Has(stage, key string) (Artifact, bool) {
 }
 
 // obtain locks an entry, and then finds, fetches or builds it. The function gets the error of fetch.
-func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build func(why error) (Artifact, error)) (a Artifact, err error) {
+func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string,
+	build func(why error) (Artifact, error)) (a Artifact, err error) {
 	unlock, err := s.Lock(ctx, name)
 	if err != nil {
 		return a, err

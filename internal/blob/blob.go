@@ -62,7 +62,8 @@ const maxName = 120
 func CheckName(name string) error {
 	good := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 	other := strings.IndexFunc(name, func(r rune) bool { return !good(r) && r != '-' && r != '.' })
-	if name == "" || len(name) > maxName || other >= 0 || !good(rune(name[0])) || !good(rune(name[len(name)-1])) || strings.Contains(name, "..") {
+	ends := name != "" && good(rune(name[0])) && good(rune(name[len(name)-1]))
+	if !ends || other >= 0 || len(name) > maxName || strings.Contains(name, "..") {
 		return fmt.Errorf("%.130q is not a name of the shared store: %w", name, fault.ErrCorrupt)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/blob"
 	"github.com/llmexport/llmexport/internal/sealed"
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline"
 )
 
@@ -185,7 +186,7 @@ func (s *Store) hold(ctx context.Context) (release func(), err error) {
 	if err == nil {
 		err = s.blobs.SetText(ctx, collectingName, text, nil)
 	}
-	return func() { _ = s.blobs.RemoveText(context.WithoutCancel(ctx), collectingName) }, err
+	return func() { _ = s.blobs.RemoveText(transfer.Once(context.WithoutCancel(ctx)), collectingName) }, err
 }
 
 // collecting reports whether somebody collects garbage.
@@ -221,7 +222,7 @@ func (s *Store) announce(ctx context.Context, files []pipeline.RecordedFile) (do
 	if err != nil {
 		return nil, err
 	}
-	done = func() { _ = s.blobs.RemoveText(context.WithoutCancel(ctx), name) }
+	done = func() { _ = s.blobs.RemoveText(transfer.Once(context.WithoutCancel(ctx)), name) }
 	for told := false; ; told = true {
 		other, err := s.collecting(ctx)
 		if err != nil {

@@ -104,7 +104,7 @@ func (m *Made) products() []product {
 		{"weights", &m.Weights}, {"package", &m.Verdict}, {"signature", &m.Signature}}
 }
 
-// Part runs the stages of a span. What it makes is in the shared store afterwards. Run.Shared is set, and is also that of Run.Store.
+// Part runs the stages of a span. What it makes is in the shared store afterwards, which is that of Run.Shared and of Run.Store.
 //
 // Stages up to verify need the checkpoint: from this machine, the shared store or the hub, which decides the commit for the first
 // span. Those after verify need only the package.

@@ -15,8 +15,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline/shared"
 )
 
-// resolve finds the checkpoint. The hub decides what it is, unless an earlier span has found that out: then the cache and the shared
-// store come first. If the hub cannot be reached, and the cache lacks the checkpoint, that of the shared store is used.
+// resolve finds the checkpoint. The hub decides what it is, unless an earlier span has found that out: then the cache and the
+// shared store come first. If the hub cannot be reached, and the cache lacks the checkpoint, that of the shared store is used.
 func (f *Fetch) resolve(ctx context.Context, r *Run) (*hub.Snapshot, error) {
 	check := f.beforeWeights(ctx, r)
 	if r.Shared != nil && r.commitOf != "" {
@@ -69,7 +69,8 @@ func (f *Fetch) stored(ctx context.Context, r *Run, check func(*hub.Snapshot) er
 	if err != nil {
 		return nil, err
 	}
-	s := &hub.Snapshot{Dir: a.Path, Repo: ref.Repo, Revision: c.Commit, Source: o.Source, Gated: c.Gated, Private: c.Private, Listed: c.Listed}
+	s := &hub.Snapshot{Dir: a.Path, Repo: ref.Repo, Revision: c.Commit, Source: o.Source,
+		Gated: c.Gated, Private: c.Private, Listed: c.Listed}
 	for _, x := range rec.Files {
 		s.Files = append(s.Files, hub.File{Name: x.Name, Size: x.Size, SHA256: x.SHA256})
 	}

@@ -63,7 +63,8 @@ func described(x transfer.Blob) (ocispec.Descriptor, error) {
 	if !digest.IsHex(x.SHA256) {
 		return ocispec.Descriptor{}, fmt.Errorf("%.80q is not a SHA-256: %w", x.SHA256, tensor.ErrCorrupt)
 	}
-	return ocispec.Descriptor{MediaType: textBlobType, Digest: ocidigest.NewDigestFromEncoded(ocidigest.SHA256, x.SHA256), Size: x.Size}, nil
+	sum := ocidigest.NewDigestFromEncoded(ocidigest.SHA256, x.SHA256)
+	return ocispec.Descriptor{MediaType: textBlobType, Digest: sum, Size: x.Size}, nil
 }
 
 // Range implements blob.Store.
@@ -139,7 +140,8 @@ func parseText(b []byte) (*ocispec.Manifest, error) {
 	if err := jsondoc.Decode(b, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
-	if c := m.Config; m.ArtifactType != textArtifact || c.Size < 0 || c.Digest.Validate() != nil || c.Digest.Algorithm() != ocidigest.SHA256 {
+	c := m.Config
+	if m.ArtifactType != textArtifact || c.Size < 0 || c.Digest.Validate() != nil || c.Digest.Algorithm() != ocidigest.SHA256 {
 		return nil, fmt.Errorf("the artifact is of type %.100q, not one of the shared store: %w", m.ArtifactType, tensor.ErrCorrupt)
 	}
 	return m, nil
@@ -175,7 +177,8 @@ func (b *Blobs) SetText(ctx context.Context, name string, text []byte, about []t
 	if err := b.repo.upload(ctx, layer{config, m.Config}); err != nil {
 		return err
 	}
-	d := ocispec.Descriptor{MediaType: m.MediaType, ArtifactType: m.ArtifactType, Digest: ocidigest.FromBytes(manifest), Size: int64(len(manifest))}
+	d := ocispec.Descriptor{MediaType: m.MediaType, ArtifactType: m.ArtifactType,
+		Digest: ocidigest.FromBytes(manifest), Size: int64(len(manifest))}
 	return b.repo.pushManifest(ctx, d, manifest, name)
 }
 
@@ -189,7 +192,8 @@ func (b *Blobs) RemoveText(ctx context.Context, name string) error {
 		return err
 	}
 	err = b.repo.try(ctx, "delete "+name, func(ctx context.Context, _ func(int)) error { return b.repo.Manifests().Delete(ctx, *d) })
-	if e := (*transfer.StatusError)(nil); errors.As(err, &e) && (e.Status == http.StatusMethodNotAllowed || e.Status == http.StatusBadRequest) {
+	refused := (*transfer.StatusError)(nil)
+	if errors.As(err, &refused) && (refused.Status == http.StatusMethodNotAllowed || refused.Status == http.StatusBadRequest) {
 		return fmt.Errorf("the registry does not support deleting: %w", err)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errdef.ErrNotFound) {

@@ -87,7 +87,8 @@ func (b *Blobs) Range(x transfer.Blob) transfer.Range {
 		case err == nil && size >= 0 && size != x.Size:
 			err = fmt.Errorf("%s has %d bytes instead of %d: %w", key, size, x.Size, tensor.ErrCorrupt)
 		case err == nil && span != "" && !strings.HasPrefix(span, fmt.Sprintf("bytes %d-", off)):
-			err = &transfer.Retryable{Err: fmt.Errorf("the store sent the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)}
+			err = fmt.Errorf("the store sent the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)
+			err = &transfer.Retryable{Err: err}
 		}
 		if err != nil {
 			return nil, errors.Join(err, r.Close())

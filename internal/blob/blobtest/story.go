@@ -53,7 +53,7 @@ func Run(t *testing.T, s blob.Store) {
 }
 
 func blobs(t *testing.T, s blob.Store) {
-	small, large := []byte("content"), bytes.Repeat([]byte("0123456789abcdef"), 3<<16+1) // several parts and chunks of all services in tests
+	small, large := []byte("content"), bytes.Repeat([]byte("0123456789abcdef"), 3<<16+1) // several parts of all services in tests
 	for _, b := range [][]byte{small, large, {}} {
 		x := BlobOf(b)
 		if there, err := s.Has(t.Context(), x); there || err != nil {
