@@ -96,7 +96,7 @@ SOURCES = $(shell set -o pipefail; sha=$$(command -v sha256sum || echo shasum -a
 LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.release=$(VERSION) -X github.com/llmexport/llmexport/pipeline.sources=$(SOURCES)
 
 # Packages that start goroutines or share files between processes, and whose tests stay quick under the race detector.
-RACED := ./runtime/kernel ./backends/cpu ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan \
+RACED := ./runtime/kernel ./backends/cpu ./internal/blob ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan ./pipeline/shared \
 	./publish/dir ./publish/hubs ./publish/oci ./publish/s3
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan

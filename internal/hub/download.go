@@ -70,11 +70,12 @@ func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Roo
 		}
 	}
 	if c.o.Stored != nil {
-		if open := c.o.Stored(ctx, commit, f.File); open != nil {
-			err := transfer.FetchIn(ctx, dir, part, f.content(), open, o)
+		if stored := c.o.Stored(ctx, commit, f.File); stored != nil {
+			err := transfer.FetchIn(ctx, dir, part, f.content(), stored.Open, o)
 			if err == nil || ctx.Err() != nil {
 				return err
 			}
+			stored.Failed(err)
 			zerolog.Ctx(ctx).Warn().Err(err).Str("file", f.Name).Msg("the stored copy cannot be used; downloading from the hub")
 		}
 	}

@@ -104,7 +104,7 @@ type Options struct {
 	Check func(s *Snapshot) error
 	// Stored, if not nil, returns another source of a file of a commit, or nil. Its bytes are compared with the digest that the hub
 	// lists; a file that cannot be had there is downloaded from the hub.
-	Stored func(ctx context.Context, commit string, f File) transfer.Range
+	Stored func(ctx context.Context, commit string, f File) *Copy
 	// Parallel is the number of simultaneous file downloads; 0 is 4.
 	Parallel int
 	// Stall is how long a connection may deliver nothing before the request is sent again; 0 is one minute.
@@ -125,6 +125,13 @@ func (o Options) String() string {
 
 // GoString leaves the token out.
 func (o Options) GoString() string { return "hub.Options{" + o.String() + "}" }
+
+// Copy is a file that another store has.
+type Copy struct {
+	Open transfer.Range
+	// Failed is called with the error if the file cannot be had.
+	Failed func(err error)
+}
 
 // Snapshot is a checkpoint on disk.
 type Snapshot struct {

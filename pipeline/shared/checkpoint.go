@@ -76,10 +76,10 @@ func (s *Store) Find(ctx context.Context, source, repo, revision string) (c Chec
 }
 
 // Stored returns the source of a repository's files for [hub.Options]: those that the store has need not be downloaded from a hub.
-func (s *Store) Stored(source, repo string) func(ctx context.Context, commit string, f hub.File) transfer.Range {
+func (s *Store) Stored(source, repo string) func(ctx context.Context, commit string, f hub.File) *hub.Copy {
 	var mu sync.Mutex
 	records := map[string]map[string]pipeline.RecordedFile{}
-	return func(ctx context.Context, commit string, f hub.File) transfer.Range {
+	return func(ctx context.Context, commit string, f hub.File) *hub.Copy {
 		mu.Lock()
 		defer mu.Unlock()
 		files, ok := records[commit]
@@ -105,6 +105,10 @@ func (s *Store) Stored(source, repo string) func(ctx context.Context, commit str
 		if there, err := s.blobs.Has(ctx, b); !there || err != nil {
 			return nil
 		}
-		return s.blobs.Range(b)
+		return &hub.Copy{Open: s.blobs.Range(b), Failed: func(err error) {
+			if damaged(err) {
+				s.condemn(b.SHA256, Entry(source, repo, commit))
+			}
+		}}
 	}
 }

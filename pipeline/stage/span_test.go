@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/shared"
@@ -85,7 +87,7 @@ var allStages = []string{"fetch", "rewrite", "calibrate", "allocate", "quantize"
 func TestSpans(t *testing.T) {
 	sections := spanSections
 	if testing.Short() {
-		sections = strings.Replace(sections, "gptq", "rtn", 1)
+		sections = unverified + "\nquantize: {method: rtn}"
 	}
 	w, h, dir := onHub(t, tiny, 3, sections)
 	w.must(t)
@@ -375,5 +377,67 @@ func TestRunWithStore(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "the shared store cannot be used"); n != 1 {
 		t.Errorf("%d warnings: %s", n, &log)
+	}
+}
+
+// A machine that may not ask the hub makes the same package of a gated repository from the checkpoint in the store, and says so. One
+// that finds the checkpoint neither here nor there fails.
+func TestSpansOffline(t *testing.T) {
+	w, h, _ := onHub(t, tiny, 2, unverified+"\nquantize: {method: rtn}")
+	h.Repo("org/tiny").SetGated("auto")
+	t.Setenv("HF_TOKEN", fakehub.Token)
+	list := machines(t, filepath.Join(t.TempDir(), "shared"), 2)
+	list[0].use(t)
+	online, err := list[0].part(t.Context(), w, stage.Span{Until: "verify"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	list[1].use(t)
+	var log bytes.Buffer
+	ctx := zerolog.New(&log).WithContext(t.Context())
+	offline, err := list[1].part(ctx, w, stage.Span{Until: "verify"})
+	if err != nil || offline.Manifest != online.Manifest || offline.Commit != online.Commit || offline.Record != online.Record {
+		t.Errorf("%+v, want %+v: %v", offline, online, err)
+	}
+	if !strings.Contains(log.String(), "using the checkpoint in the shared store") {
+		t.Errorf("log %s", &log)
+	}
+	if _, err := list[1].part(t.Context(), w, stage.Span{Until: "verify"}, "model.revision=other"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another revision: %v", err)
+	}
+}
+
+// Weights that are damaged in the store come from the hub, and the store is mended.
+func TestSpansPoisonedCheckpoint(t *testing.T) {
+	w, h, dir := onHub(t, tiny, 2, unverified+"\nquantize: {method: rtn}")
+	store := filepath.Join(t.TempDir(), "shared")
+	list := machines(t, store, 3)
+	list[0].use(t)
+	if _, err := list[0].part(t.Context(), w, stage.Span{Until: "fetch"}); err != nil {
+		t.Fatal(err)
+	}
+	_, sum, err := digest.File(t.Context(), filepath.Join(dir, "model-00001-of-00002.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := filepath.Join(store, "blobs", sum.Hex()[:2], sum.Hex())
+	change(t, blob, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+	for i, want := range []int{1, 0} {
+		list[i+1].use(t)
+		h.ResetStats()
+		var log bytes.Buffer
+		if _, err := list[i+1].part(zerolog.New(&log).WithContext(t.Context()), w, stage.Span{Until: "fetch"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := fetched(h, dir); len(got) != want {
+			t.Errorf("machine %d fetched %q from the hub", i+1, got)
+		}
+		if told := strings.Contains(log.String(), "the stored copy cannot be used"); told != (want > 0) {
+			t.Errorf("machine %d: %s", i+1, &log)
+		}
+	}
+	if _, now, err := digest.File(t.Context(), blob); err != nil || now != sum {
+		t.Errorf("the store still has %s, %v", now, err)
 	}
 }
