@@ -194,7 +194,8 @@ func newCluster(t *testing.T) *cluster {
 	}
 	host, at, _ := net.SplitHostPort(c.address)
 	c.server = c.process("server", bin, "server", "start-dev", "--headless", "--ip", host, "--port", at,
-		"--db-filename", filepath.Join(c.dir, "server.db"), "--log-level", "error")
+		"--db-filename", filepath.Join(c.dir, "server.db"), "--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL",
+		"--log-level", "error")
 	c.server.start()
 	c.await("the server", func() error { return c.dial().close() })
 	return c
@@ -293,6 +294,7 @@ func (c *cluster) cpu(args ...string) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
+// command runs a command to its end; a code of -1 allows every exit code.
 func (c *cluster) command(code int, args ...string) (string, *os.ProcessState) {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), args[0], args[1:]...)
@@ -300,7 +302,7 @@ func (c *cluster) command(code int, args ...string) (string, *os.ProcessState) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+	if cmd.ProcessState == nil || code >= 0 && cmd.ProcessState.ExitCode() != code {
 		c.t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
 	}
 	return string(out) + errs.String(), cmd.ProcessState
@@ -313,6 +315,16 @@ func (c *cluster) write(name, text string) string {
 		c.t.Fatal(err)
 	}
 	return path
+}
+
+// release makes a release, which must succeed, and tells what failed if it does not.
+func (c *cluster) release(worker, file string) string {
+	c.t.Helper()
+	out, state := c.command(-1, worker, "release", "start", "--wait", file)
+	if state.ExitCode() != 0 {
+		c.t.Fatalf("%s\n%s", out, c.run(0, worker, "release", "status", file))
+	}
+	return out
 }
 
 // status is that of release status --json.

@@ -267,7 +267,7 @@ func TestVersionsAndRollback(t *testing.T) {
 	// Other packages of the same names, at other places of the shelf.
 	changed := strings.NewReplacer("block: 32", "block: 64", "OUT/{name}", "OUT/{name}-second").Replace(recipe)
 	second := c.fleet("second", changed, "", "Tiny")
-	out := c.run(0, worker, "release", "start", "--wait", second)
+	out := c.release(worker, second)
 	if !strings.Contains(out, "release second is complete: 4 packages, 1 channels moved") {
 		t.Error(out)
 	}
@@ -326,7 +326,7 @@ func TestDamage(t *testing.T) {
 	file := c.fleet("damage", recipe, "", "Llama", "Tiny")
 	want := c.alone(program(t, "llmexport"), "Llama", "Tiny")
 	c.worker("one", worker)
-	c.run(0, worker, "release", "start", "--wait", file)
+	c.release(worker, file)
 	c.workers[0].kill()
 	flipped := 0
 	err := filepath.WalkDir(c.store, func(path string, e fs.DirEntry, err error) error {
@@ -353,7 +353,7 @@ func TestDamage(t *testing.T) {
 	if full != "" {
 		c.worker("full", worker, "--cache", full)
 	}
-	c.run(0, worker, "release", "start", "--wait", file)
+	c.release(worker, file)
 	t.Logf("%d files of the store damaged; a worker with a full disk: %v", flipped, full != "")
 	if d := cmp.Diff(want, digests(t, filepath.Join(c.dir, "out"))); d != "" {
 		t.Errorf("packages (-alone +release):\n%s", d)
@@ -390,7 +390,7 @@ func TestArm64(t *testing.T) {
 	c.write("arm64.yaml", strings.Replace(string(must(os.ReadFile(file))), "heartbeat: 5s\n", "", 1))
 	c.worker("amd64", worker)
 	c.worker("emulated", program(t, "arm64"), "--queues", "verify-arm64")
-	c.run(0, worker, "release", "start", "--wait", file)
+	c.release(worker, file)
 	log := string(must(os.ReadFile(filepath.Join(c.dir, "emulated.log"))))
 	if n := strings.Count(log, `"message":"task done"`); n != 4 {
 		t.Errorf("%d packages were verified:\n%s", n, log)

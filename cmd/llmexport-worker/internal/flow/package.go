@@ -8,6 +8,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // PackageInput is the input of the workflow of a package.
@@ -17,6 +19,8 @@ type PackageInput struct {
 	Recipe     Recipe   `json:"recipe"`
 	Set        []string `json:"set,omitempty"`
 	Package    string   `json:"package"`
+	// After is the record of what the packages of the repository share, which names the commit.
+	After digest.Digest `json:"after,omitempty"`
 }
 
 // Packaged is a package that is published.
@@ -36,12 +40,13 @@ func RunPackage(ctx workflow.Context, in PackageInput) (Packaged, error) {
 			return out, err
 		}
 		workflow.GetLogger(ctx).Warn("the package begins again", "package", in.Package, "error", err.Error())
+		in.After = "" // it may be what was lost
 	}
 }
 
 func (in *PackageInput) make(ctx workflow.Context) (Packaged, error) {
 	out := Packaged{State: PackageState{Name: in.Package, Phase: Complete, Seconds: map[string]float64{}}}
-	quantized, err := in.stage(ctx, Compute, "quantize", Task{Until: "quantize"}, &out)
+	quantized, err := in.stage(ctx, Compute, "quantize", Task{Until: "quantize", After: in.After}, &out)
 	if err != nil {
 		return out, err
 	}

@@ -171,7 +171,7 @@ type Task struct {
 	// From, empty for the first stage, and Until are the stages.
 	From  string `json:"from,omitempty"`
 	Until string `json:"until"`
-	// After is the record of the span before, see stage.Span.
+	// After is the record of the span before, or of one that names the commit, see stage.Span.
 	After digest.Digest `json:"after,omitempty"`
 	// Again makes the package again on this machine, although there is one.
 	Again bool `json:"again,omitempty"`

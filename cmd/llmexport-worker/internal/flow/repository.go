@@ -1,11 +1,14 @@
 package flow
 
 import (
+	"cmp"
 	"slices"
 
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/llmexport/llmexport/internal/digest"
 )
 
 // RepositoryInput is the input of the workflow of a repository.
@@ -26,6 +29,7 @@ type repositoryRun struct {
 	*RepositoryInput
 	state    RepositoryState
 	channels []Channel
+	record   digest.Digest // of the checkpoint: a branch may move while the packages are made
 }
 
 // RunRepository makes what the packages of a repository share, once, and then the packages. A package that fails does not stop the
@@ -65,27 +69,21 @@ func (r *repositoryRun) share(ctx workflow.Context, round []Shared) {
 			if s.Until == "rewrite" {
 				role = Disk
 			}
-			t := Task{Frame: r.Frame, Repository: r.Repository.ID, Recipe: r.Recipe, Set: r.set(), Package: s.Lead, Until: s.Until}
+			t := Task{
+				Frame: r.Frame, Repository: r.Repository.ID, Recipe: r.Recipe, Set: r.Repository.Set, Package: s.Lead, Until: s.Until,
+				After: r.record,
+			}
 			var done Done
 			err := r.Frame.activity(ctx, role, s.Until+" "+s.Lead, Stage, t).Get(ctx, &done)
 			switch {
 			case err == nil:
-				r.state.Commit = done.Commit
+				r.state.Commit, r.record = done.Commit, cmp.Or(r.record, done.Record)
 			case !temporal.IsCanceledError(err):
 				r.fail(s, err)
 			}
 		})
 	}
 	wg.Wait(ctx)
-}
-
-// set are the overrides of the recipe, with the commit once that is known: a branch may move while the packages are made.
-func (r *repositoryRun) set() []string {
-	set := slices.Clone(r.Repository.Set)
-	if r.state.Commit != "" {
-		set = append(set, "model.revision=\""+r.state.Commit+"\"")
-	}
-	return set
 }
 
 // over reports whether a package has failed.
@@ -115,7 +113,9 @@ func (r *repositoryRun) packages(ctx workflow.Context) {
 		wg.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer wg.Done()
-			in := PackageInput{Frame: r.Frame, Repository: r.Repository.ID, Recipe: r.Recipe, Set: r.set(), Package: p.Name}
+			in := PackageInput{
+				Frame: r.Frame, Repository: r.Repository.ID, Recipe: r.Recipe, Set: r.Repository.Set, Package: p.Name, After: r.record,
+			}
 			var out Packaged
 			err := child(ctx, ID(r.Release, r.Repository.ID, p.Name), PackageWorkflow, in).Get(ctx, &out)
 			switch {

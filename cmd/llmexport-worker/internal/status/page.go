@@ -15,7 +15,7 @@ var page string
 // WritePage writes the status as a page of HTML that needs nothing else: no script, no font, no network.
 func (s *Status) WritePage(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"headline": s.headline, "counts": s.counts, "failures": s.failures, "lasted": lasted, "part": title, "channels": channels,
+		"headline": s.headline, "counts": s.counts, "failures": s.failures, "lasted": lasted, "part": s.part, "channels": channels,
 		"title": func(t Task) string { return t.title() }, "percent": func(t Task) string { return t.fraction() },
 		"left": func(t Task) string { return t.left() }, "note": func(t Task) string { return t.note() },
 		"share":  func(p flow.Phase) float64 { return 100 * float64(s.Count(p)) / float64(max(1, s.total())) },

@@ -51,7 +51,7 @@ func (s *Status) Write(w io.Writer, all bool) error {
 	}
 	t = sheet.New("part", "state", "channels")
 	for _, p := range s.Parts {
-		t.Row(title(p), string(p.Phase), channels(p))
+		t.Row(s.part(p), string(p.Phase), channels(p))
 	}
 	if err := t.Write(w, false); err != nil {
 		return err
@@ -145,11 +145,15 @@ func firstLine(s string) string {
 	return line
 }
 
-func title(p flow.PartState) string {
-	if p.Part == "" {
-		return "(all)"
+// part is the name of a part for people.
+func (s *Status) part(p flow.PartState) string {
+	switch {
+	case p.Part != "":
+		return p.Part
+	case len(s.Parts) == 1:
+		return "the release"
 	}
-	return p.Part
+	return "the others"
 }
 
 func channels(p flow.PartState) string {

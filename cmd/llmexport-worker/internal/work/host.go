@@ -45,15 +45,13 @@ type Host struct {
 
 // Stage runs a span of stages of a package.
 func (h *Host) Stage(ctx context.Context, t flow.Task) (done flow.Done, err error) {
-	ctx, end := h.begin(ctx, t.Release, t.Until, func(c zerolog.Context) zerolog.Context {
+	ctx, p, end := h.begin(ctx, t.Release, t.Until, func(c zerolog.Context) zerolog.Context {
 		return c.Str("repository", t.Repository).Str("variant", t.Package)
 	})
 	defer func() { err = end(err) }()
 	if err := h.check(&t.Frame); err != nil {
 		return done, err
 	}
-	p := newPulse(ctx, t.Heartbeat)
-	defer p.stop()
 	st, err := h.open(t.Again)
 	if err != nil {
 		return done, err
@@ -177,7 +175,7 @@ func (h *Host) done(part *stage.Part) (flow.Done, error) {
 
 // Move moves a channel to packages that are published.
 func (h *Host) Move(ctx context.Context, c flow.Channel) (m publish.Move, err error) {
-	ctx, end := h.begin(ctx, "", "channel", func(l zerolog.Context) zerolog.Context { return l.Str("channel", c.String()) })
+	ctx, _, end := h.begin(ctx, "", "channel", func(l zerolog.Context) zerolog.Context { return l.Str("channel", c.String()) })
 	defer func() { err = end(err) }()
 	moves, err := publish.MoveChannels(ctx, c.Packages)
 	if err != nil {
@@ -191,7 +189,7 @@ func (h *Host) Move(ctx context.Context, c flow.Channel) (m publish.Move, err er
 
 // Withdraw moves a channel back to the release before the one with these packages.
 func (h *Host) Withdraw(ctx context.Context, c flow.Channel) (m publish.Move, err error) {
-	ctx, end := h.begin(ctx, "", "channel", func(l zerolog.Context) zerolog.Context { return l.Str("channel", c.String()) })
+	ctx, _, end := h.begin(ctx, "", "channel", func(l zerolog.Context) zerolog.Context { return l.Str("channel", c.String()) })
 	defer func() { err = end(err) }()
 	return publish.Withdraw(ctx, c.Packages)
 }
@@ -202,9 +200,9 @@ var errStopping = errors.New("the worker stops")
 // fields adds what a task is about to its log lines.
 type fields = func(zerolog.Context) zerolog.Context
 
-// begin gives a task its logger, and a context that ends with the worker. The function that it returns turns the task's error into
-// one for the server, and must be called at the end. The release is that of the workflow if it is empty.
-func (h *Host) begin(ctx context.Context, release, stage string, with fields) (context.Context, func(error) error) {
+// begin gives a task its logger, a context that ends with the worker, and a pulse. The function that it returns turns the task's
+// error into one for the server, and must be called at the end. The release is that of the workflow if it is empty.
+func (h *Host) begin(ctx context.Context, release, stage string, with fields) (context.Context, *pulse, func(error) error) {
 	info := activity.GetInfo(ctx)
 	if release == "" {
 		release = strings.TrimPrefix(info.WorkflowExecution.ID, flow.ID(""))
@@ -220,10 +218,11 @@ func (h *Host) begin(ctx context.Context, release, stage string, with fields) (c
 		case <-ctx.Done():
 		}
 	}()
-	metrics := activity.GetMetricsHandler(ctx)
+	metrics, p := activity.GetMetricsHandler(ctx), newPulse(ctx, info.HeartbeatTimeout)
 	start := time.Now()
 	log.Info().Msg("task began")
-	return ctx, func(err error) error {
+	return ctx, p, func(err error) error {
+		p.stop()
 		out := h.failure(ctx, err)
 		outcome := "done"
 		if err != nil {
