@@ -196,3 +196,12 @@ func (s *Store) put(ctx context.Context, b transfer.Blob, open func() (content, 
 	s.replaced(b.SHA256)
 	return nil
 }
+
+// Has reports whether the store has a finished entry whose record is whole.
+func (s *Store) Has(ctx context.Context, name string) (bool, error) {
+	_, rec, err := s.record(ctx, name)
+	if err != nil && damaged(err) {
+		return false, nil
+	}
+	return rec != nil && !s.condemned(name), err
+}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rs/zerolog"
+
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
@@ -95,13 +97,17 @@ type trail struct {
 // product is an entry among Made that outlives a span.
 type product struct {
 	kind string // names it in a trail
+	of   pipeline.Stage[*Run]
 	*pipeline.Artifact
 }
 
 // products lists them in the order in which they are made.
-func (m *Made) products() []product {
-	return []product{{"inputs", &m.Inputs}, {"calibration", &m.Calibration}, {"allocation", &m.Allocation}, {"codes", &m.Codes},
-		{"weights", &m.Weights}, {"package", &m.Verdict}, {"signature", &m.Signature}}
+func (r *Run) products() []product {
+	return []product{
+		{"inputs", &r.Rewrite, &r.Inputs}, {"calibration", &r.Calibrate, &r.Calibration}, {"allocation", &r.Allocate, &r.Allocation},
+		{"codes", &r.Quantize, &r.Codes}, {"weights", &r.Quantize, &r.Weights}, {"package", &r.Verify, &r.Verdict},
+		{"signature", &r.Sign, &r.Signature},
+	}
 }
 
 // Part runs the stages of a span. What it makes is in the shared store afterwards, which is that of Run.Shared and of Run.Store.
@@ -123,7 +129,16 @@ func (r *Run) Part(ctx context.Context, span Span) (*Part, error) {
 		}
 		r.commitOf, r.Fetch.Access, r.Fetch.Want = before.Commit, &before.Access, before.Files
 	}
-	if sign := pipeline.Stage[*Run](&r.Sign); from >= slices.Index(stages, sign) {
+	if from < slices.Index(stages, pipeline.Stage[*Run](&r.Sign)) {
+		done, err := r.done(ctx, stages[until], before)
+		if err != nil {
+			return nil, err
+		}
+		if done != nil {
+			return p, r.handOver(ctx, p, done, from, until)
+		}
+		stages = onlyFind(stages[:until+1], from)
+	} else {
 		if before.Package != r.Recipe.Name {
 			return nil, &SpanError{fmt.Errorf("record %s is of package %.100s, not %s", span.After, before.Package, r.Recipe.Name)}
 		}
@@ -131,8 +146,6 @@ func (r *Run) Part(ctx context.Context, span Span) (*Part, error) {
 			return nil, err
 		}
 		stages = stages[from : until+1]
-	} else {
-		stages = onlyFind(stages[:until+1], from)
 	}
 	p.Timings, err = pipeline.Execute(ctx, r, stages)
 	p.Published, p.Shown = r.Published, r.Shown
@@ -231,6 +244,39 @@ func (r *Run) before(ctx context.Context, until pipeline.Stage[*Run], record dig
 	return t, nil
 }
 
+// done returns what the stages up to one have made of the checkpoint of a trail, if all of it is in the shared store: then nothing
+// has to be fetched to find that out. It is nil if something is missing, for publishing, and for recipes that name files, whose
+// content may have changed.
+func (r *Run) done(ctx context.Context, until pipeline.Stage[*Run], before *trail) (*trail, error) {
+	files := r.Rewrite.Template.Path + r.Verify.Perplexity.Text.Path + r.Verify.Golden
+	for _, d := range r.Calibrate.Data {
+		files += d.Path
+	}
+	if before.Source == "" || files != "" || !r.apart {
+		return nil, nil
+	}
+	t, err := r.before(ctx, until, "")
+	if errors.As(err, new(*AbsentError)) || err == nil && (t.Source != before.Source || t.Commit != before.Commit) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range t.Entries {
+		if there, err := r.Shared.Has(ctx, e.Name); !there || err != nil {
+			return nil, err
+		}
+	}
+	if _, verified := t.Entries["package"]; verified {
+		err = r.restore(ctx, t, until)
+	}
+	if err != nil {
+		return nil, err
+	}
+	zerolog.Ctx(ctx).Info().Str("until", until.String()).Msg("nothing to do: the shared store has the results of these stages")
+	return t, nil
+}
+
 func recordNote(record digest.Digest) string { return "record-" + record.Hex()[:48] }
 
 // onlyFind returns stages of which those before from only find what they have made.
@@ -302,7 +348,6 @@ func (r *Run) handOver(ctx context.Context, p *Part, before *trail, from, until 
 		p.Checkpoint = r.Checkpoint.Digest
 	}
 	entries := map[string]PartEntry{}
-	var names []string
 	for _, x := range r.products() {
 		e, ok := t.Entries[x.kind]
 		if x.Made() {
@@ -312,7 +357,7 @@ func (r *Run) handOver(ctx context.Context, p *Part, before *trail, from, until 
 			}
 		}
 		if ok {
-			p.Entries, names = append(p.Entries, e), append(names, e.Name)
+			p.Entries = append(p.Entries, e)
 			e.From = "" // a record is the same on all machines
 			entries[x.kind] = e
 		}
@@ -323,31 +368,43 @@ func (r *Run) handOver(ctx context.Context, p *Part, before *trail, from, until 
 		p.Manifest, p.Dir = r.Verdict.Digest, r.Package()
 		p.Report = filepath.Join(p.Dir, about.ReportName)
 	}
+	for i := from; i <= until; i++ {
+		var err error
+		if p.Record, err = r.writeTrail(ctx, t, i); err != nil {
+			return fmt.Errorf("the shared store: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeTrail stores what the stages up to one have made, as the newest result of that stage and under its record, which it returns.
+func (r *Run) writeTrail(ctx context.Context, t trail, until int) (digest.Digest, error) {
+	stages := r.Stages()
+	all := t.Entries
+	t.Entries = map[string]PartEntry{}
+	var names []string
+	for _, x := range r.products() {
+		if e, ok := all[x.kind]; ok && slices.Index(stages, x.of) <= until {
+			t.Entries[x.kind] = e
+			names = append(names, e.Name)
+		}
+	}
 	if t.Commit != "" {
 		names = append(names, shared.Entry(t.Hub, r.Recipe.Model.Repo, t.Commit))
 	}
 	b, err := json.Marshal(t)
 	if err != nil {
-		return err
+		return "", err
 	}
-	p.Record = digest.Of(b)
-	return r.writeTrail(ctx, &t, p.Record, r.Stages()[from:until+1], names)
-}
-
-// writeTrail stores what some stages have made, under its record and as the newest result of each of them.
-func (r *Run) writeTrail(ctx context.Context, t *trail, record digest.Digest, of []pipeline.Stage[*Run], entries []string) error {
-	notes := []string{recordNote(record)}
-	for _, s := range of {
-		name, err := r.trailKey(s)
-		if err != nil {
-			return err
-		}
-		notes = append(notes, name)
+	record := digest.Of(b)
+	newest, err := r.trailKey(stages[until])
+	if err != nil {
+		return "", err
 	}
-	for _, name := range notes {
-		if err := shared.WriteNote(ctx, r.Shared, name, t, entries...); err != nil {
-			return fmt.Errorf("the shared store: %w", err)
+	for _, name := range []string{recordNote(record), newest} {
+		if err := shared.WriteNote(ctx, r.Shared, name, t, names...); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	return record, nil
 }

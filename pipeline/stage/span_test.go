@@ -441,3 +441,48 @@ func TestSpansPoisonedCheckpoint(t *testing.T) {
 		t.Errorf("the store still has %s, %v", now, err)
 	}
 }
+
+// What another machine has done is found without the checkpoint, which is neither at the hub nor in the store any more.
+func TestSpansDone(t *testing.T) {
+	w, _, _ := onHub(t, tiny, 2, unverified+"\nquantize: {method: rtn}")
+	store := filepath.Join(t.TempDir(), "shared")
+	list := machines(t, store, 3)
+	list[0].use(t)
+	first, err := list[0].part(t.Context(), w, stage.Span{Until: "fetch"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := list[0].part(t.Context(), w, stage.Span{From: "rewrite", Until: "verify"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, _ := filepath.Glob(filepath.Join(store, "texts", "checkpoint-*"))
+	for _, at := range kept {
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	list[1].use(t)
+	for _, span := range []stage.Span{{From: "rewrite", Until: "verify"}, {From: "verify", Until: "verify"},
+		{From: "quantize", Until: "quantize", After: first.Record}} {
+		got, err := list[1].part(t.Context(), w, span)
+		if err != nil {
+			t.Errorf("%+v: %v", span, err)
+			continue
+		}
+		verified := got.Manifest == want.Manifest && got.Record == want.Record && got.Report != "" && fileSize(t, got.Report) > 0
+		if verified != (span.Until == "verify") || got.Commit != want.Commit {
+			t.Errorf("%+v: %+v, want %+v", span, got, want)
+		}
+	}
+	// With the package gone, it has to be made, which needs the checkpoint.
+	gone, _ := filepath.Glob(filepath.Join(store, "texts", "package-*"))
+	if err := os.Remove(gone[0]); err != nil {
+		t.Fatal(err)
+	}
+	list[2].use(t)
+	if _, err := list[2].part(t.Context(), w, stage.Span{From: "verify", Until: "verify"}); err == nil {
+		t.Error("verified without a checkpoint")
+	}
+}
