@@ -250,7 +250,7 @@ func TestSpanTakenUp(t *testing.T) {
 	w.unpublish(t)
 	store := filepath.Join(t.TempDir(), "shared")
 	resumed := 0
-	for kill := range 3 {
+	for kill := range 2 {
 		m := worker{dir: t.TempDir(), store: store}
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		var stderr bytes.Buffer
@@ -261,7 +261,7 @@ func TestSpanTakenUp(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		for offeredCodes(store) < 7*(kill+1) { // of 28
+		for offeredCodes(store) < 3*(kill+1) { // of 28, long before the machine is done
 			select {
 			case err := <-ended:
 				t.Fatalf("the machine has ended: %v: %s", err, &stderr)
@@ -286,7 +286,7 @@ func TestSpanTakenUp(t *testing.T) {
 			resumed = x.Matrices
 		}
 	}
-	if resumed < 21 {
+	if resumed < 6 {
 		t.Errorf("%d matrices were taken over: %s", resumed, &log)
 	}
 	if diff := cmp.Diff(want, listing(t, w.out())); diff != "" {
