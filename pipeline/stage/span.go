@@ -31,6 +31,8 @@ type Span struct {
 	// the code. For spans that begin at verify or before, it may be that of a variant: it names the commit of the checkpoint, and
 	// their stages find the rest.
 	After digest.Digest
+	// Again runs the stages although the shared store has their results, which Run.Store may hide from them.
+	Again bool
 }
 
 // Part is what a [Span] has made.
@@ -130,12 +132,14 @@ func (r *Run) Part(ctx context.Context, span Span) (*Part, error) {
 		r.commitOf, r.Fetch.Access, r.Fetch.Want = before.Commit, &before.Access, before.Files
 	}
 	if from < slices.Index(stages, pipeline.Stage[*Run](&r.Sign)) {
-		done, err := r.done(ctx, stages[until], before)
-		if err != nil {
-			return nil, err
-		}
-		if done != nil {
-			return p, r.handOver(ctx, p, done, from, until)
+		if !span.Again {
+			done, err := r.done(ctx, stages[until], before)
+			if err != nil {
+				return nil, err
+			}
+			if done != nil {
+				return p, r.handOver(ctx, p, done, from, until)
+			}
 		}
 		stages = onlyFind(stages[:until+1], from)
 	} else {

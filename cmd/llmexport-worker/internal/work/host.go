@@ -63,7 +63,7 @@ func (h *Host) Stage(ctx context.Context, t flow.Task) (done flow.Done, err erro
 	}
 	defer run.Close()
 	run.Store, run.Shared = st, h.Shared
-	part, err := run.Part(ctx, stage.Span{From: t.From, Until: t.Until, After: t.After})
+	part, err := run.Part(ctx, stage.Span{From: t.From, Until: t.Until, After: t.After, Again: t.Again})
 	if err != nil {
 		return done, err
 	}
