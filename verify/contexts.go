@@ -2,20 +2,19 @@ package verify
 
 import "fmt"
 
-// windows cuts the text, encoded by the package's own tokenizer, into contexts spread evenly over it. If the
-// tokenizer adds a bos, it precedes each window and is not scored as a prediction target.
+// windows cuts the text, encoded by the package's own tokenizer, into contexts: some spread evenly over it, or all, one after
+// another as llama-perplexity has them. If the tokenizer adds a bos, it precedes each window and is not scored as a prediction target.
 func (s *Subject) windows() ([][]int32, error) {
 	prefix := s.Package.Tokenizer.Prefix()
 	ids := s.ids()[len(prefix):]
 	body := s.Options.Window - len(prefix)
-	n := len(ids) / max(1, body)
-	if s.Options.Windows > 0 {
-		n = min(n, s.Options.Windows)
-	}
+	n, stride := len(ids)/max(1, body), body
 	if body < 2 || n < 1 {
 		return nil, fmt.Errorf("the text has %d tokens, too few for a window of %d", len(ids), s.Options.Window)
 	}
-	stride := len(ids) / n
+	if some := s.Options.Windows; some > 0 && some < n {
+		n, stride = some, len(ids)/some
+	}
 	var list [][]int32
 	for i := range n {
 		w := append([]int32{}, prefix...)
