@@ -129,9 +129,7 @@ func (s *Store) live(ctx context.Context, names []string) (live map[string]bool,
 		default:
 			var rec *pipeline.Record
 			if _, rec, err = s.record(ctx, name); rec != nil {
-				for _, f := range rec.Files {
-					sums = append(sums, f.SHA256)
-				}
+				sums = sumsOf(rec.Files)
 			}
 		}
 		switch {
@@ -211,11 +209,7 @@ func (s *Store) announce(ctx context.Context, files []pipeline.RecordedFile) (do
 		return func() {}, nil
 	}
 	name := pushPrefix + random()
-	sums := make([]string, len(files))
-	for i, f := range files {
-		sums[i] = f.SHA256
-	}
-	text, err := sealed.Marshal(name, sums)
+	text, err := sealed.Marshal(name, sumsOf(files))
 	if err == nil {
 		err = s.blobs.SetText(ctx, name, text, nil)
 	}

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/blob"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -30,6 +32,7 @@ func (s *Store) Fetch(ctx context.Context, name, dir string) (found bool, err er
 	if err := s.pull(ctx, rec, dir); err != nil {
 		if damaged(err) {
 			s.condemn(name)
+			_ = s.blobs.RemoveText(ctx, name) // so that a machine which has the entry offers it again
 			return true, err
 		}
 		return false, err
@@ -64,7 +67,8 @@ func damaged(err error) bool {
 	return errors.Is(err, fault.ErrCorrupt) || errors.Is(err, fs.ErrNotExist)
 }
 
-// pull copies the files of a record into dir, which has none of them. Every file is compared with its digest.
+// pull copies the files of a record into dir, which has none of them. Every file is compared with its digest, also after one was
+// found to be damaged.
 func (s *Store) pull(ctx context.Context, rec *pipeline.Record, dir string) error {
 	if err := disk.CheckSpace(dir, rec.Size()); err != nil {
 		return err
@@ -74,17 +78,22 @@ func (s *Store) pull(ctx context.Context, rec *pipeline.Record, dir string) erro
 		return err
 	}
 	defer root.Close()
-	g, ctx := errgroup.WithContext(ctx)
+	g, pulling := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
-	for _, f := range rec.Files {
+	bad := make([]error, len(rec.Files))
+	for i, f := range rec.Files {
 		g.Go(func() error {
-			if err := s.pullFile(ctx, root, f); err != nil {
-				return fmt.Errorf("%s: %w", f.Name, err)
+			err := s.pullFile(pulling, root, f)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", f.Name, err)
 			}
-			return nil
+			if damaged(err) {
+				bad[i], err = err, nil
+			}
+			return err
 		})
 	}
-	return g.Wait()
+	return cmp.Or(append([]error{g.Wait()}, bad...)...)
 }
 
 func (s *Store) pullFile(ctx context.Context, root *os.Root, f pipeline.RecordedFile) error {
@@ -93,8 +102,11 @@ func (s *Store) pullFile(ctx context.Context, root *os.Root, f pipeline.Recorded
 	}
 	b := blobOf(f)
 	err := transfer.FetchIn(ctx, root, filepath.FromSlash(f.Name), b, s.blobs.Range(b), s.patience)
-	if err != nil && damaged(err) {
+	if damaged(err) {
 		s.condemn(b.SHA256)
+		if x, ok := s.blobs.(blob.Sweeper); ok {
+			_ = x.RemoveBlob(ctx, b.SHA256) // or nobody would send it again
+		}
 	}
 	return err
 }
@@ -109,6 +121,15 @@ func blobsOf(rec *pipeline.Record) []transfer.Blob {
 		list = append(list, blobOf(f))
 	}
 	return list
+}
+
+// sumsOf are the SHA-256 of files in hex.
+func sumsOf(files []pipeline.RecordedFile) []string {
+	sums := make([]string, len(files))
+	for i, f := range files {
+		sums[i] = f.SHA256
+	}
+	return sums
 }
 
 // Offer implements pipeline.Shared. An entry that is there and not known to be damaged is left alone.
@@ -126,7 +147,9 @@ func (s *Store) Offer(ctx context.Context, name, dir string) error {
 
 // offer is Offer of files that need no record in dir.
 func (s *Store) offer(ctx context.Context, name string, text []byte, rec *pipeline.Record, dir string) error {
-	if there, err := s.blobs.Text(ctx, name, maxText); err == nil && string(there) == string(text) && !s.condemned(name) {
+	if s.condemned(name) {
+		s.condemn(sumsOf(rec.Files)...) // how many of them are damaged too is not known
+	} else if there, err := s.blobs.Text(ctx, name, maxText); err == nil && string(there) == string(text) {
 		return nil
 	}
 	err := s.push(ctx, name, text, rec, rec.Files, func(f pipeline.RecordedFile) (content, error) {

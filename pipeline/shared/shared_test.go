@@ -245,6 +245,66 @@ func TestPoisoned(t *testing.T) {
 	}
 }
 
+// When much of a store is damaged, a machine that builds an entry again, and one that still has it, make it whole.
+func TestPoisonedThroughout(t *testing.T) {
+	t.Parallel()
+	flip := func(t *testing.T, dir string) {
+		err := filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(at)
+			if len(b) > 0 {
+				b[len(b)/2] ^= 1
+			}
+			return errors.Join(err, os.WriteFile(at, b, 0o666))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(t *testing.T, dir string) {
+		times := 0
+		a, err := machine(t, storeIn(t, dir)).Do(t.Context(), &pipeline.Limits{}, "codes", "key", build(&times, contents("a")))
+		if err != nil || a.From != pipeline.Pulled {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		wantFiles(t, a.Path, contents("a"))
+	}
+	t.Run("built again", func(t *testing.T) {
+		dir, times := t.TempDir(), 0
+		for range 2 {
+			if _, err := machine(t, storeIn(t, dir)).Do(t.Context(), &pipeline.Limits{}, "codes", "key", build(&times, contents("a"))); err != nil {
+				t.Fatal(err)
+			}
+			if times == 1 {
+				flip(t, dir)
+			}
+		}
+		if times != 2 {
+			t.Errorf("built %d times", times)
+		}
+		want(t, dir)
+	})
+	t.Run("offered again", func(t *testing.T) {
+		dir, times := t.TempDir(), 0
+		s := storeIn(t, dir)
+		a, err := machine(t, s).Do(t.Context(), &pipeline.Limits{}, "codes", "key", build(&times, contents("a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flip(t, filepath.Join(dir, "blobs"))
+		ctx, _ := logged(t)
+		if _, err := machine(t, storeIn(t, dir)).Take(ctx, &pipeline.Limits{}, a.Name); err == nil {
+			t.Error("damaged files were taken")
+		}
+		if err := s.Offer(t.Context(), a.Name, a.Path); err != nil {
+			t.Fatal(err)
+		}
+		want(t, dir)
+	})
+}
+
 // Machines that offer the same entry at the same time leave it whole.
 func TestOffersTogether(t *testing.T) {
 	t.Parallel()
