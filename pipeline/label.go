@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -35,24 +34,10 @@ func WriteLabel(dir, entry string, l Label) error {
 	if err != nil {
 		return err
 	}
-	// Runs that share the entry may label it at the same time.
-	dir = filepath.Join(dir, labelsDir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, labelsDir), 0o777); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, entry+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, entry))
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return WriteFile(labelFile(dir, entry), b)
 }
 
 // readLabel returns the label of an entry, which is empty if there is none or it cannot be read.

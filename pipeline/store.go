@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -354,17 +355,13 @@ func (s *Directory) remove(name string) (bool, error) {
 	if runtime.GOOS == "windows" { // removes no open files
 		_ = l.Unlock()
 	}
-	err = errors.Join(os.RemoveAll(filepath.Join(s.dir, name)), l.Unlock())
-	if lerr := os.Remove(labelFile(s.dir, entry)); !errors.Is(lerr, fs.ErrNotExist) {
-		err = errors.Join(err, lerr)
-	}
-	return true, err
+	return true, errors.Join(os.RemoveAll(filepath.Join(s.dir, name)), l.Unlock(), disk.IgnoreAbsent(os.Remove(labelFile(s.dir, entry))))
 }
 
-// WriteFile writes a file, which gets its name once it is durable.
+// WriteFile writes a file, which gets its name once it is durable. Several processes may write it at the same time.
 func WriteFile(path string, b []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.Create(tmp)
+	tmp := path + "." + rand.Text() + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -142,7 +143,7 @@ func outside(path, dir string) error {
 	}
 	rel, err := filepath.Rel(dir, parent)
 	if err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-		return usagef("--out %s lies in the package; without --out the bundle is its %s", path, manifest.SignatureName)
+		return exit.Usagef("--out %s lies in the package; without --out the bundle is its %s", path, manifest.SignatureName)
 	}
 	return nil
 }

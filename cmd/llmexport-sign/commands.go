@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/provenance"
 )
 
@@ -49,7 +50,7 @@ func execute(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == args[0] })
 	if i < 0 {
-		return usagef("unknown command %q; llmexport-sign help lists them", args[0])
+		return exit.Usagef("unknown command %q; llmexport-sign help lists them", args[0])
 	}
 	c := commands[i]
 	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
@@ -60,9 +61,9 @@ func execute(ctx context.Context, args []string, stdout io.Writer) error {
 	case errors.Is(err, flag.ErrHelp):
 		return commandHelp(stdout, c, flags)
 	case err != nil:
-		return usagef("%s: %v", c.name, err)
+		return exit.Usagef("%s: %v", c.name, err)
 	case !c.takes(len(positional)):
-		return usagef("%s needs %s, got %d arguments", c.name, c.arguments, len(positional))
+		return exit.Usagef("%s needs %s, got %d arguments", c.name, c.arguments, len(positional))
 	}
 	return act(ctx, positional, stdout)
 }

@@ -8,24 +8,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// Exit codes are those of llmexport.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitUnverified  = 3
-	exitUnsupported = 4
-	exitInterrupted = 130
-)
-
-// usageError is an error in the command line.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // verdictError reports an invalid package or signature.
 type verdictError struct{ err error }
@@ -51,22 +36,22 @@ func report(ctx context.Context, w io.Writer, err error) int {
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		fmt.Fprintln(w, "llmexport-sign: interrupted")
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	fmt.Fprintf(w, "llmexport-sign: %s\n", plain(err.Error()))
 	var (
-		usage   *usageError
+		usage   *exit.UsageError
 		verdict *verdictError
 	)
 	switch {
 	case errors.As(err, &verdict):
-		return exitUnverified
+		return exit.Unverified
 	case errors.As(err, &usage):
-		return exitUsage
+		return exit.Usage
 	case errors.Is(err, tensor.ErrUnsupported):
-		return exitUnsupported
+		return exit.Unsupported
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // plain removes control characters other than newlines.

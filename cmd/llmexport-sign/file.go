@@ -18,6 +18,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/sign"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -115,7 +116,7 @@ func outputsOf(files []string) ([]output, error) {
 			return nil, err
 		}
 		if _, twice := given[abs]; twice {
-			return nil, usagef("%s is given twice", path)
+			return nil, exit.Usagef("%s is given twice", path)
 		}
 		given[abs] = path
 		outputs[i].place = place{abs + fileBundle, abs + fileBundle + ".tmp", maxBundle}
@@ -124,7 +125,7 @@ func outputsOf(files []string) ([]output, error) {
 		o := &outputs[i]
 		for _, taken := range []string{o.path, o.tmp} {
 			if other, ok := given[taken]; ok {
-				return nil, usagef("%s is where the bundle of %s is written; leave it out", other, path)
+				return nil, exit.Usagef("%s is where the bundle of %s is written; leave it out", other, path)
 			}
 		}
 		info, err := os.Lstat(o.path)

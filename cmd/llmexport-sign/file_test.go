@@ -18,6 +18,7 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/sign"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/provenance"
 )
 
@@ -148,7 +149,7 @@ func TestFilesKeyless(t *testing.T) {
 				args = trusting(identity, issuer, full)
 				editFile(t, a, tc.change)
 			}
-			_, errs := program(t, exitUnverified, append([]string{"verify-file", a}, args...)...)
+			_, errs := program(t, exit.Unverified, append([]string{"verify-file", a}, args...)...)
 			if !strings.Contains(errs, a+": signature:") {
 				t.Errorf("got %q", errs)
 			}
@@ -249,7 +250,7 @@ func TestFileTampering(t *testing.T) {
 		key := newKeyFiles(t, "ecdsa")
 		program(t, 0, "sign-file", a, "--key", key+".key")
 		write(t, a, "")
-		_, errs := program(t, exitUnverified, "verify-file", b, a, "--key", key+".pub")
+		_, errs := program(t, exit.Unverified, "verify-file", b, a, "--key", key+".pub")
 		if !strings.Contains(errs, a+": signature:") || !strings.Contains(errs, b+" is not signed") {
 			t.Errorf("got %q", errs)
 		}

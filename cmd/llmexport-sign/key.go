@@ -20,6 +20,7 @@ import (
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
 	"github.com/sigstore/sigstore/pkg/signature"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -171,7 +172,7 @@ func keygenCommand(flags *flag.FlagSet) action {
 		case "ed25519":
 			_, signer, err = ed25519.GenerateKey(rand.Reader)
 		default:
-			return usagef("--type must be ecdsa or ed25519, not %q", *kind)
+			return exit.Usagef("--type must be ecdsa or ed25519, not %q", *kind)
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 
 	"github.com/sigstore/rekor/pkg/generated/models"
 	"github.com/sigstore/sigstore-go/pkg/root"
+
+	"github.com/llmexport/llmexport/internal/exit"
 )
 
 func (s *sigstore) login(t *testing.T) {
@@ -56,13 +58,13 @@ func TestKeyless(t *testing.T) {
 		"a key instead":              {[]string{"verify", dir, "--key", key + ".pub"}, "signature:"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, errs := program(t, exitUnverified, tc.args...); !strings.Contains(errs, tc.want) {
+			if _, errs := program(t, exit.Unverified, tc.args...); !strings.Contains(errs, tc.want) {
 				t.Errorf("got %q, want %q", errs, tc.want)
 			}
 		})
 	}
 	write(t, full, "{}")
-	program(t, exitFailed, verifyBy(dir, identity, issuer, full)...)
+	program(t, exit.Failed, verifyBy(dir, identity, issuer, full)...)
 }
 
 // TestKeylessServices: one witness of the time is enough, unless the root lists the log.
@@ -77,8 +79,8 @@ func TestKeylessServices(t *testing.T) {
 		flag       string
 		full, less int
 	}{
-		"log only":   {"--tsa", 0, exitUnverified},
-		"stamp only": {"--rekor", exitUnverified, 0},
+		"log only":   {"--tsa", 0, exit.Unverified},
+		"stamp only": {"--rekor", exit.Unverified, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newPackage(t)
@@ -132,7 +134,7 @@ func TestKeylessTampering(t *testing.T) {
 			dir := newPackage(t)
 			program(t, 0, s.command(dir)...)
 			signed{bundle: bundleOf(dir)}.edit(t, change)
-			program(t, exitUnverified, verifyBy(dir, identity, issuer, full)...)
+			program(t, exit.Unverified, verifyBy(dir, identity, issuer, full)...)
 		})
 	}
 }
@@ -186,7 +188,7 @@ func TestGitHubActions(t *testing.T) {
 func (s *sigstore) refuses(t *testing.T, secret string) string {
 	t.Helper()
 	dir := newPackage(t)
-	_, errs := program(t, exitFailed, s.command(dir)...)
+	_, errs := program(t, exit.Failed, s.command(dir)...)
 	for _, x := range []string{s.token, "runner-secret", secret} {
 		if x != "" && strings.Contains(errs, x) {
 			t.Errorf("a secret is told: %q", errs)

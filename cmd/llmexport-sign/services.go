@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/sign"
+
+	"github.com/llmexport/llmexport/internal/exit"
 )
 
 const (
@@ -48,7 +50,7 @@ func (s *services) flags(flags *flag.FlagSet) {
 func (s *services) keyless(ctx context.Context) (*key, sign.BundleOptions, error) {
 	var options sign.BundleOptions
 	if s.rekor == none && s.tsa == none {
-		return nil, options, usagef("--rekor and --tsa cannot both be none: without a log entry or a time stamp, nobody can verify the signature later")
+		return nil, options, exit.Usagef("--rekor and --tsa cannot both be none: without a log entry or a time stamp, nobody can verify the signature later")
 	}
 	for _, x := range []*string{&s.fulcio, &s.rekor, &s.tsa} {
 		if *x == none && x != &s.fulcio {
@@ -111,7 +113,7 @@ func checkService(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" &&
 		(u.Scheme != "http" || !loopback(u.Hostname())) {
-		return usagef("%.200q is not the address of a service, which must be https://HOST[/PATH]", address)
+		return exit.Usagef("%.200q is not the address of a service, which must be https://HOST[/PATH]", address)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/sign"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
 )
@@ -32,7 +33,7 @@ func (s *signer) flags(flags *flag.FlagSet, kinds, public string) {
 // check requires that the flags name exactly one signer.
 func (s *signer) check(command string) error {
 	if (s.keyFile != "") == s.keyless {
-		return usagef("%s needs either --key or --keyless", command)
+		return exit.Usagef("%s needs either --key or --keyless", command)
 	}
 	return nil
 }

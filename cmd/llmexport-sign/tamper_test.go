@@ -11,6 +11,7 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/sign"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
 )
@@ -227,7 +228,7 @@ func TestPlaces(t *testing.T) {
 		t.Error("the package was signed too")
 	}
 	program(t, 0, "verify", dir, "--key", key+".pub", "--bundle", out)
-	program(t, exitFailed, "verify", dir, "--key", key+".pub")
+	program(t, exit.Failed, "verify", dir, "--key", key+".pub")
 	write(t, dir+".sigstore.tmp", "of a killed run")
 	for range 2 { // the second replaces the signature of the first
 		program(t, 0, "sign", dir, "--key", key+".key")
@@ -251,7 +252,7 @@ func TestLongBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, manifest.FileName), string(data))
-	if _, errs := program(t, exitUnsupported, "sign", dir, "--key", key+".key"); !strings.Contains(errs, "--out FILE") {
+	if _, errs := program(t, exit.Unsupported, "sign", dir, "--key", key+".key"); !strings.Contains(errs, "--out FILE") {
 		t.Errorf("got %q", errs)
 	}
 	out := filepath.Join(t.TempDir(), "x.json")
@@ -263,7 +264,7 @@ func TestLongBundle(t *testing.T) {
 func TestSignRefusesDamage(t *testing.T) {
 	dir, key := newPackage(t), newKeyFiles(t, "ecdsa")
 	write(t, filepath.Join(dir, "config.json"), "[]")
-	_, errs := program(t, exitUnverified, "sign", dir, "--key", key+".key")
+	_, errs := program(t, exit.Unverified, "sign", dir, "--key", key+".key")
 	if !strings.Contains(errs, "config.json") {
 		t.Errorf("got %q", errs)
 	}

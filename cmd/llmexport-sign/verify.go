@@ -16,6 +16,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/signature"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -80,11 +81,11 @@ func (t trust) policy(command string) (*policy, error) {
 	byName := t.identity != "" || t.issuer != "" || t.root != ""
 	switch {
 	case t.key != "" && byName:
-		return nil, usagef("%s needs either --key, or --identity with --issuer and --trusted-root", command)
+		return nil, exit.Usagef("%s needs either --key, or --identity with --issuer and --trusted-root", command)
 	case t.key != "":
 		return keyPolicy(t.key)
 	case t.identity == "" || t.issuer == "" || t.root == "":
-		return nil, usagef("%s needs --key, or all of --identity, --issuer and --trusted-root: a signature is worthless if anybody could have made it", command)
+		return nil, exit.Usagef("%s needs --key, or all of --identity, --issuer and --trusted-root: a signature is worthless if anybody could have made it", command)
 	}
 	return t.identityPolicy()
 }
@@ -116,7 +117,7 @@ func (t trust) identityPolicy() (*policy, error) {
 	}
 	who, err := verify.NewShortCertificateIdentity(t.issuer, "", t.identity, "")
 	if err != nil {
-		return nil, usagef("--identity, --issuer: %v", err)
+		return nil, exit.Usagef("--identity, --issuer: %v", err)
 	}
 	p := &policy{material: material, signer: verify.WithCertificateIdentity(who)}
 	// A certificate is valid for some minutes: a log or authority must have witnessed the signature in that time.

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/work"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage"
 )
 
@@ -32,14 +33,14 @@ func (t *tool) app() *cli.App {
 		Commands: []*cli.Command{t.workerCommand(), t.releaseCommand()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return usagef("unknown command %q; llmexport-worker help lists them", c.Args().First())
+				return exit.Usagef("unknown command %q; llmexport-worker help lists them", c.Args().First())
 			}
 			return cli.ShowAppHelp(c)
 		},
 	}
 }
 
-func usage(_ *cli.Context, err error, _ bool) error { return usagef("%v", err) }
+func usage(_ *cli.Context, err error, _ bool) error { return exit.Usagef("%v", err) }
 
 // log puts the logger into the context.
 func (t *tool) log(c *cli.Context) error {
@@ -49,7 +50,7 @@ func (t *tool) log(c *cli.Context) error {
 	case "console":
 		w = zerolog.ConsoleWriter{Out: t.stderr, NoColor: true, TimeFormat: "15:04:05"}
 	default:
-		return usagef("--log must be console or json, not %q", c.String("log"))
+		return exit.Usagef("--log must be console or json, not %q", c.String("log"))
 	}
 	if c.Bool("verbose") {
 		level = zerolog.DebugLevel
@@ -75,7 +76,7 @@ func dial(c *cli.Context, identity string, metrics client.MetricsHandler) (clien
 		Logger: work.Logger(*zerolog.Ctx(c.Context))}
 	cert, key, secret := c.String("tls-cert"), c.String("tls-key"), os.Getenv("TEMPORAL_API_KEY")
 	if (cert == "") != (key == "") {
-		return nil, usagef("--tls-cert and --tls-key go together")
+		return nil, exit.Usagef("--tls-cert and --tls-key go together")
 	}
 	if c.Bool("tls") || cert != "" || secret != "" {
 		o.ConnectionOptions.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -97,10 +98,10 @@ func dial(c *cli.Context, identity string, metrics client.MetricsHandler) (clien
 func arguments(c *cli.Context, names ...string) ([]string, error) {
 	args := c.Args().Slice()
 	if i := slices.IndexFunc(args, func(a string) bool { return len(a) > 1 && a[0] == '-' }); i >= 0 {
-		return nil, usagef("%s: flags come before arguments: %s", c.Command.Name, args[i])
+		return nil, exit.Usagef("%s: flags come before arguments: %s", c.Command.Name, args[i])
 	}
 	if len(args) != len(names) {
-		return nil, usagef("%s needs %v, got %d arguments", c.Command.Name, names, len(args))
+		return nil, exit.Usagef("%s needs %v, got %d arguments", c.Command.Name, names, len(args))
 	}
 	return args, nil
 }

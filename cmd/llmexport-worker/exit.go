@@ -11,27 +11,12 @@ import (
 
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/flow"
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/status"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// Exit codes are those of llmexport.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitUnverified  = 3
-	exitUnsupported = 4
-	exitInterrupted = 130
-)
-
-// usageError is a mistake of the command line.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // endedError is a release that ended without all of its packages; kind is the type of its error.
 type endedError struct{ text, kind string }
@@ -45,7 +30,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		fmt.Fprintln(w, "llmexport-worker: interrupted")
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	fmt.Fprintf(w, "llmexport-worker: %s\n", sheet.Escape(err.Error()))
 	if h := hintFor(err); h != "" {
@@ -57,20 +42,20 @@ func report(ctx context.Context, w io.Writer, err error) int {
 func exitCode(err error) int {
 	var (
 		recipe *recipes.Error
-		usage  *usageError
+		usage  *exit.UsageError
 		ref    *place.RefError
 		ended  *endedError
 	)
 	switch {
 	case errors.As(err, &ended):
-		codes := map[string]int{flow.Verdict: exitUnverified, flow.Mistake: exitUsage, flow.Unsupported: exitUnsupported}
-		return cmp.Or(codes[ended.kind], exitFailed)
+		codes := map[string]int{flow.Verdict: exit.Unverified, flow.Mistake: exit.Usage, flow.Unsupported: exit.Unsupported}
+		return cmp.Or(codes[ended.kind], exit.Failed)
 	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref):
-		return exitUsage
+		return exit.Usage
 	case errors.Is(err, tensor.ErrUnsupported):
-		return exitUnsupported
+		return exit.Unsupported
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // hintFor guesses what helps.

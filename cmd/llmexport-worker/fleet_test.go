@@ -94,7 +94,7 @@ func number(t *testing.T, name string, otherwise int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		t.Fatalf("%s=%q is no number", name, text)
+		t.Fatalf("%s=%q is not a number", name, text)
 	}
 	return n
 }
@@ -394,7 +394,7 @@ func (c *cluster) tmpfs(name string, size int) string {
 // Verification on another architecture, in an emulator, gives the same packages.
 func TestArm64(t *testing.T) {
 	if _, err := exec.LookPath("qemu-aarch64"); err != nil {
-		t.Skip("there is no qemu-aarch64")
+		t.Skip("qemu-aarch64 is not installed")
 	}
 	worker := program(t, "worker")
 	c := newCluster(t)

@@ -40,7 +40,7 @@ func TestExitCodes(t *testing.T) {
 		{"worker --store x --queues Disk", 2, `"Disk" cannot name a queue`},
 		{"worker --store x --memory lots", 2, "--memory must be a size"},
 		{"worker --store x --threads -1", 2, "--threads must be 0 or more"},
-		{"worker --store ftp://x --cache " + dir, 2, "is no shared store"},
+		{"worker --store ftp://x --cache " + dir, 2, "is not a shared store"},
 		{"--log xml worker", 2, "--log must be console or json"},
 		{"release plan", 2, "plan needs"},
 		{"release plan a b", 2, "got 2 arguments"},

@@ -22,6 +22,7 @@ import (
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/fleet"
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/flow"
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/status"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
@@ -40,7 +41,7 @@ func (t *tool) releaseCommand() *cli.Command {
 		Name: "release", Usage: "plan, start and follow a release", OnUsageError: usage,
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return usagef("unknown command release %q; llmexport-worker release help lists them", c.Args().First())
+				return exit.Usagef("unknown command release %q; llmexport-worker release help lists them", c.Args().First())
 			}
 			return cli.ShowSubcommandHelp(c)
 		},
@@ -50,15 +51,15 @@ func (t *tool) releaseCommand() *cli.Command {
 			sub("start", "FLEET", "start a release",
 				"A release that has ended may be started again: what is finished is found in the store.", t.releaseStart,
 				with(&cli.BoolFlag{Name: "wait", Usage: "wait for the end; the exit code is that of the worst failure"}, jsonFlag)...),
-			sub("status", "RELEASE", "show how far a release is", either, t.releaseStatus,
+			sub("status", "RELEASE", "show how far a release is", either, onRelease(t.releaseStatus),
 				with(&cli.BoolFlag{Name: "all", Usage: "list all packages"},
 					&cli.StringFlag{Name: "html", Usage: "write a page to `FILE`"}, jsonFlag)...),
 			sub("cancel", "RELEASE", "cancel a release",
-				either+" What is published stays; channels of unfinished parts do not move.", t.releaseCancel,
+				either+" What is published stays; channels of unfinished parts do not move.", onRelease(t.releaseCancel),
 				with(&cli.BoolFlag{Name: "wait", Usage: "wait until everything has stopped"})...),
 			sub("rollback", "RELEASE", "move the channels of a release back to the release before",
 				either+" A channel that was moved again since stays. Workers of the queue publish do the work.",
-				t.releaseRollback, with(jsonFlag)...),
+				onRelease(t.releaseRollback), with(jsonFlag)...),
 			sub("schema", "", "print the JSON schema of fleet files", "", t.releaseSchema),
 		},
 	}
@@ -199,16 +200,23 @@ func releaseName(c *cli.Context) (string, error) {
 	return f.Name, nil
 }
 
-func (t *tool) releaseStatus(c *cli.Context) error {
-	name, err := releaseName(c)
-	if err != nil {
-		return err
+// onRelease is the action of a command about a release that the server knows.
+func onRelease(do func(c *cli.Context, cl client.Client, name string) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		name, err := releaseName(c)
+		if err != nil {
+			return err
+		}
+		cl, err := dial(c, "", nil)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		return do(c, cl, name)
 	}
-	cl, err := dial(c, "", nil)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+}
+
+func (t *tool) releaseStatus(c *cli.Context, cl client.Client, name string) error {
 	s, err := status.Collect(c.Context, cl, c.String("namespace"), name)
 	if err != nil {
 		return err
@@ -228,16 +236,7 @@ func (t *tool) releaseStatus(c *cli.Context) error {
 	return s.Write(t.stdout, c.Bool("all"))
 }
 
-func (t *tool) releaseCancel(c *cli.Context) error {
-	name, err := releaseName(c)
-	if err != nil {
-		return err
-	}
-	cl, err := dial(c, "", nil)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (t *tool) releaseCancel(c *cli.Context, cl client.Client, name string) error {
 	d, err := cl.DescribeWorkflowExecution(c.Context, flow.ID(name), "")
 	if err == nil && d.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		err = cl.CancelWorkflow(c.Context, flow.ID(name), "")
@@ -261,16 +260,7 @@ func (t *tool) releaseCancel(c *cli.Context) error {
 // chunk is the number of channels of one workflow of a rollback.
 const chunk = 100
 
-func (t *tool) releaseRollback(c *cli.Context) error {
-	name, err := releaseName(c)
-	if err != nil {
-		return err
-	}
-	cl, err := dial(c, "", nil)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (t *tool) releaseRollback(c *cli.Context, cl client.Client, name string) error {
 	s, err := status.Collect(c.Context, cl, c.String("namespace"), name)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/flow"
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/work"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/shared"
 	"github.com/llmexport/llmexport/recipes"
@@ -78,7 +79,7 @@ func (t *tool) worker(c *cli.Context) error {
 func host(c *cli.Context, lanes []work.Lane) (*work.Host, error) {
 	h := &work.Host{Name: c.String("name"), Store: c.String("store"), Cache: c.String("cache"), Log: *zerolog.Ctx(c.Context)}
 	if h.Store == "" {
-		return nil, usagef("--store is missing: what all workers of a release share, such as s3://bucket/llmexport or a directory")
+		return nil, exit.Usagef("--store is missing: what all workers of a release share, such as s3://bucket/llmexport or a directory")
 	}
 	if h.Name == "" {
 		name, err := os.Hostname()
@@ -95,7 +96,7 @@ func host(c *cli.Context, lanes []work.Lane) (*work.Host, error) {
 		if text := c.String(name); text != "" {
 			n, err := recipes.ParseSize(text)
 			if err != nil || n == 0 {
-				return nil, usagef("--%s must be a size such as 64GiB, not %q", name, text)
+				return nil, exit.Usagef("--%s must be a size such as 64GiB, not %q", name, text)
 			}
 			*to = int64(n)
 		}
@@ -103,7 +104,7 @@ func host(c *cli.Context, lanes []work.Lane) (*work.Host, error) {
 	h.Memory /= int64(tasks)
 	threads := c.Int("threads")
 	if threads < 0 {
-		return nil, usagef("--threads must be 0 or more, not %d", threads)
+		return nil, exit.Usagef("--threads must be 0 or more, not %d", threads)
 	}
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
@@ -129,15 +130,15 @@ func parseLanes(queues, rates string) ([]work.Lane, error) {
 		if given {
 			n, err := strconv.Atoi(number)
 			if err != nil || n < 1 || n > maxTasks {
-				return nil, usagef("--queues: %s must have a number of tasks from 1 to %d, not %q", name, maxTasks, number)
+				return nil, exit.Usagef("--queues: %s must have a number of tasks from 1 to %d, not %q", name, maxTasks, number)
 			}
 			l.Parallel = n
 		}
 		switch {
 		case !laneRE.MatchString(name):
-			return nil, usagef("--queues: %q cannot name a queue; the usual ones are %s", name, strings.Join(flow.Roles(), ", "))
+			return nil, exit.Usagef("--queues: %q cannot name a queue; the usual ones are %s", name, strings.Join(flow.Roles(), ", "))
 		case slices.ContainsFunc(lanes, func(o work.Lane) bool { return o.Name == name }):
-			return nil, usagef("--queues names %s twice", name)
+			return nil, exit.Usagef("--queues names %s twice", name)
 		}
 		lanes = append(lanes, l)
 	}
@@ -148,11 +149,11 @@ func parseLanes(queues, rates string) ([]work.Lane, error) {
 		name, number, _ := strings.Cut(strings.TrimSpace(item), "=")
 		i := slices.IndexFunc(lanes, func(l work.Lane) bool { return l.Name == name })
 		if i < 0 {
-			return nil, usagef("--rate: %q is not one of --queues", name)
+			return nil, exit.Usagef("--rate: %q is not one of --queues", name)
 		}
 		r, err := strconv.ParseFloat(number, 64)
 		if err != nil || !(r > 0 && r < 1e6) {
-			return nil, usagef("--rate: %s must have a number of tasks a second, not %q", name, number)
+			return nil, exit.Usagef("--rate: %s must have a number of tasks a second, not %q", name, number)
 		}
 		lanes[i].Rate = r
 	}

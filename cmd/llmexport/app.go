@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 )
@@ -91,12 +92,12 @@ func unknownCommand(c *cli.Context) error {
 		return cli.ShowSubcommandHelp(c)
 	}
 	name := c.Args().First()
-	return hint(usagef("unknown command %q", name), cli.SuggestCommand(c.Command.Subcommands, name))
+	return hint(exit.Usagef("unknown command %q", name), cli.SuggestCommand(c.Command.Subcommands, name))
 }
 
 // usageProblem explains a flag that cannot be parsed.
 func usageProblem(c *cli.Context, err error, _ bool) error {
-	e := usagef("%v", err)
+	e := exit.Usagef("%v", err)
 	_, name, ok := strings.Cut(err.Error(), "not defined: -")
 	if !ok {
 		return hint(e, fmt.Sprintf("%s --help lists the flags", c.Command.HelpName))
@@ -155,5 +156,5 @@ func arguments(c *cli.Context, names ...string) ([]string, error) {
 	if len(names) == 0 {
 		what = "takes no arguments"
 	}
-	return nil, hint(usagef("%s %s, got %d arguments", c.Command.Name, what, c.NArg()), c.Command.HelpName+" --help shows examples")
+	return nil, hint(exit.Usagef("%s %s, got %d arguments", c.Command.Name, what, c.NArg()), c.Command.HelpName+" --help shows examples")
 }

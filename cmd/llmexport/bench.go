@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
@@ -74,7 +75,7 @@ func (t *tool) bench(c *cli.Context) error {
 	r, err := bench.Run(c.Context, args[0], cpu.Backend{}, o)
 	t.progress.stop()
 	if bad := (*bench.OptionError)(nil); errors.As(err, &bad) {
-		return usagef("%v", bad)
+		return exit.Usagef("%v", bad)
 	}
 	if err != nil {
 		return explained(c.Context, args[0], err)
@@ -100,7 +101,7 @@ func threadList(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n < 1 {
-			return nil, usagef("--threads %q: %q is not a thread count", text, word)
+			return nil, exit.Usagef("--threads %q: %q is not a thread count", text, word)
 		}
 		list = append(list, n)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -115,7 +116,7 @@ func cacheRecipe(c *cli.Context) (*stage.Run, error) {
 		}
 		return stage.New(r, pipeline.Limits{})
 	}
-	return nil, usagef("%s takes at most one RECIPE", c.Command.HelpName)
+	return nil, exit.Usagef("%s takes at most one RECIPE", c.Command.HelpName)
 }
 
 func (t *tool) cachePath(c *cli.Context) error {
@@ -185,7 +186,7 @@ func (t *tool) cacheCollect(c *cli.Context) error {
 	}
 	keep, err := recipes.ParseSize(c.String("keep"))
 	if err != nil {
-		return usagef("--keep %v", err)
+		return exit.Usagef("--keep %v", err)
 	}
 	dir := cacheDir(c, x)
 	// Opening the store would create it.
@@ -212,9 +213,9 @@ func (t *tool) storeCollect(c *cli.Context) error {
 	older := c.Duration("older")
 	switch {
 	case c.NArg() > 0 || c.IsSet("keep") || c.IsSet("cache"):
-		return usagef("cache gc: --store goes with --older, and not with RECIPE, --keep or --cache")
+		return exit.Usagef("cache gc: --store goes with --older, and not with RECIPE, --keep or --cache")
 	case older <= 0:
-		return usagef("cache gc --store needs --older TIME, such as 720h")
+		return exit.Usagef("cache gc --store needs --older TIME, such as 720h")
 	}
 	s, err := openShared(c)
 	if err != nil {
@@ -247,7 +248,7 @@ func (t *tool) cacheRemove(c *cli.Context) error {
 		chosen = chosen || c.IsSet(name)
 	}
 	if !chosen && c.NArg() == 0 {
-		return hint(usagef("cache rm needs an ENTRY, --package, --model, --recipe or --older"), "llmexport cache list shows them")
+		return hint(exit.Usagef("cache rm needs an ENTRY, --package, --model, --recipe or --older"), "llmexport cache list shows them")
 	}
 	dir := cacheDir(c, nil)
 	// Opening the store would create it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
@@ -45,12 +46,12 @@ func (t *tool) channelsCommand() *cli.Command {
 func openShelf(ref string) (place.Shelf, error) {
 	if _, err := os.Lstat(ref); err != nil {
 		if at, name := place.SplitChannel(ref); name != "" {
-			return nil, hint(usagef("%s names a channel, not a place", ref), fmt.Sprintf("the place is %s, the channel %s", at, name))
+			return nil, hint(exit.Usagef("%s names a channel, not a place", ref), fmt.Sprintf("the place is %s, the channel %s", at, name))
 		}
 	}
 	s, err := publish.OpenShelf(ref, place.OpenOptions{UserAgent: "llmexport/" + stage.Version})
 	if errors.As(err, new(*place.RefError)) {
-		return nil, meantHint(usagef("%v", err), ref)
+		return nil, meantHint(exit.Usagef("%v", err), ref)
 	}
 	return s, err
 }
@@ -178,7 +179,7 @@ func (t *tool) rollback(c *cli.Context) error {
 		return err
 	}
 	if err := channel.CheckName(args[1]); err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	s, err := openShelf(args[0])
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -65,7 +66,7 @@ func contextOption(c *cli.Context, p *runtime.Package) (int, error) {
 	}
 	n, err := number(c, "context", 16, mostTokens)
 	if err == nil && positions > 0 && n > positions {
-		err = usagef("--context %d is more than the %d positions of the model", n, positions)
+		err = exit.Usagef("--context %d is more than the %d positions of the model", n, positions)
 	}
 	return n, err
 }
@@ -92,7 +93,7 @@ func (t *tool) chat(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("think") && c.Bool("no-think") {
-		return usagef("--think and --no-think exclude each other")
+		return exit.Usagef("--think and --no-think exclude each other")
 	}
 	p, s, err := openSession(c, args[0], o)
 	if err != nil {
@@ -111,7 +112,7 @@ func (t *tool) chat(c *cli.Context) error {
 	d.System = c.String("system")
 	if c.Bool("think") || c.Bool("no-think") {
 		if !tmpl.KnowsThinking(c.Context) {
-			return usagef("the chat template of %s cannot switch thinking on or off", args[0])
+			return exit.Usagef("the chat template of %s cannot switch thinking on or off", args[0])
 		}
 		d.Variables = chat.Thinking(c.Bool("think"))
 	}

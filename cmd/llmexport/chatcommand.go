@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
 )
@@ -54,14 +55,14 @@ func (b *chatter) command(ctx context.Context, interrupts <-chan os.Signal, text
 		switch {
 		case c.name != name:
 		case c.argument == "" && argument != "":
-			return usagef("%s takes no argument", name)
+			return exit.Usagef("%s takes no argument", name)
 		case argument == "" && c.argument != "" && c.argument[0] != '[':
-			return usagef("%s needs %s", name, c.argument)
+			return exit.Usagef("%s needs %s", name, c.argument)
 		default:
 			return c.run(b, ctx, interrupts, argument)
 		}
 	}
-	return hint(usagef("unknown command %s", name), "/help lists the commands; // begins a message with /")
+	return hint(exit.Usagef("unknown command %s", name), "/help lists the commands; // begins a message with /")
 }
 
 func (b *chatter) help(context.Context, <-chan os.Signal, string) error {
@@ -86,9 +87,9 @@ func (b *chatter) system(_ context.Context, _ <-chan os.Signal, text string) err
 func (b *chatter) think(ctx context.Context, _ <-chan os.Signal, on string) error {
 	switch {
 	case on != "on" && on != "off":
-		return usagef("/think needs on or off, not %q", on)
+		return exit.Usagef("/think needs on or off, not %q", on)
 	case !b.template.KnowsThinking(ctx):
-		return usagef("the chat template of this package cannot switch thinking on or off")
+		return exit.Usagef("the chat template of this package cannot switch thinking on or off")
 	}
 	b.dialogue.Variables = chat.Thinking(on == "on")
 	return nil
@@ -97,7 +98,7 @@ func (b *chatter) think(ctx context.Context, _ <-chan os.Signal, on string) erro
 func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ string) error {
 	message, ok := b.dialogue.Undo()
 	if !ok {
-		return usagef("there is no earlier message, so nothing can be answered again")
+		return exit.Usagef("there is no earlier message, so nothing can be answered again")
 	}
 	return b.ask(ctx, interrupts, message)
 }
@@ -110,7 +111,7 @@ func (b *chatter) reset(context.Context, <-chan os.Signal, string) error {
 
 func (b *chatter) showStats(context.Context, <-chan os.Signal, string) error {
 	if b.last.Prompt == 0 {
-		return usagef("the model has not answered yet, so there are no statistics")
+		return exit.Usagef("the model has not answered yet, so there are no statistics")
 	}
 	b.note("%s", b.costs())
 	return nil
@@ -122,7 +123,7 @@ func (b *chatter) leave(context.Context, <-chan os.Signal, string) error { retur
 func (b *chatter) set(_ context.Context, _ <-chan os.Signal, argument string) error {
 	name, value, _ := strings.Cut(argument, " ")
 	value = strings.TrimSpace(value)
-	bad := func(want string) error { return usagef("/set %s needs %s, not %q", name, want, value) }
+	bad := func(want string) error { return exit.Usagef("/set %s needs %s, not %q", name, want, value) }
 	sampler := runtime.Sampler{}
 	if b.options.Sampler != nil {
 		sampler = *b.options.Sampler
@@ -163,7 +164,7 @@ func (b *chatter) set(_ context.Context, _ <-chan os.Signal, argument string) er
 		b.options.MaxTokens = v
 		return nil
 	default:
-		return usagef("/set knows temperature, top-k, top-p, seed and tokens, not %q", name)
+		return exit.Usagef("/set knows temperature, top-k, top-p, seed and tokens, not %q", name)
 	}
 	b.options.Sampler = &sampler
 	return nil
@@ -181,17 +182,17 @@ func (b *chatter) save(_ context.Context, _ <-chan os.Signal, name string) error
 	}
 	f, err := os.OpenFile(name, mode, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		return usagef("%s exists already", name)
+		return exit.Usagef("%s exists already", name)
 	}
 	if err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	_, err = f.Write(text)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	b.saved = name
 	b.note("Saved %s.", plural(len(b.dialogue.Turns), "message"))
@@ -204,7 +205,7 @@ func (b *chatter) load(_ context.Context, _ <-chan os.Signal, name string) error
 		err = b.dialogue.Load(filepath.Base(name), text)
 	}
 	if err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	b.note("Loaded %s.", plural(len(b.dialogue.Turns), "message"))
 	return nil

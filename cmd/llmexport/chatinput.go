@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/peterh/liner"
+
+	"github.com/llmexport/llmexport/internal/exit"
 )
 
 // lineReader reads the lines that a user writes.
@@ -47,7 +49,7 @@ func newPipe(r io.Reader) *pipe {
 		err := s.Err()
 		switch {
 		case errors.Is(err, bufio.ErrTooLong):
-			err = usagef("a line of standard input is longer than %d bytes", maxLine)
+			err = exit.Usagef("a line of standard input is longer than %d bytes", maxLine)
 		case err == nil:
 			err = io.EOF
 		}
@@ -147,7 +149,7 @@ func readMessage(ctx context.Context, in lineReader, prompt, more string) (strin
 			}
 			line, err := next()
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return "", usagef("a message that begins with %s does not end with it", quotes)
+				return "", exit.Usagef("a message that begins with %s does not end with it", quotes)
 			}
 			if err != nil {
 				return "", err

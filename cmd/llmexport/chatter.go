@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
@@ -52,7 +53,7 @@ func (b *chatter) run(ctx context.Context, in lineReader, interrupts <-chan os.S
 			in.keep(message)
 			err = b.handle(ctx, interrupts, message)
 		}
-		var usage *usageError
+		var usage *exit.UsageError
 		switch {
 		case err == nil:
 		case errors.Is(err, errLeave):

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -104,14 +105,14 @@ type comparedTo struct {
 func (t *tool) compare(c *cli.Context) error {
 	dirs := c.Args().Slice()
 	if len(dirs) == 0 || c.String("source") == "" {
-		return hint(usagef("compare needs PACKAGE... and --source CHECKPOINT"), c.Command.HelpName+" --help shows examples")
+		return hint(exit.Usagef("compare needs PACKAGE... and --source CHECKPOINT"), c.Command.HelpName+" --help shows examples")
 	}
 	points, err := parsePoints(c.StringSlice("point"))
 	if err != nil {
 		return err
 	}
 	if len(points) > 0 && c.String("svg") == "" && c.String("html") == "" {
-		return usagef("--point needs --svg or --html")
+		return exit.Usagef("--point needs --svg or --html")
 	}
 	if err := checkPage(c); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (t *tool) compare(c *cli.Context) error {
 		if st, err := os.Stat(dir); err != nil {
 			return err
 		} else if !st.IsDir() {
-			return usagef("%s is not a directory", dir)
+			return exit.Usagef("%s is not a directory", dir)
 		}
 	}
 	o, err := t.verifyOptions(c, nil)
@@ -129,7 +130,7 @@ func (t *tool) compare(c *cli.Context) error {
 	}
 	o.DecodeTokens, o.ScoreFrom = 0, c.Int("score-from")
 	if o.ScoreFrom < 0 || o.ScoreFrom > o.Window-2 {
-		return usagef("--score-from %d leaves no tokens to score in a window of %d", o.ScoreFrom, o.Window)
+		return exit.Usagef("--score-from %d leaves no tokens to score in a window of %d", o.ScoreFrom, o.Window)
 	}
 	list, err := stage.ComparePackages(c.Context, dirs, c.String("source"), o)
 	t.progress.stop()
@@ -163,7 +164,7 @@ func parsePoints(texts []string) ([]figure.Point, error) {
 	var points []figure.Point
 	for _, text := range texts {
 		f := strings.Split(text, ",")
-		bad := usagef("--point %q is not NAME,BYTES,KL", text)
+		bad := exit.Usagef("--point %q is not NAME,BYTES,KL", text)
 		if len(f) < 3 {
 			return nil, bad
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -16,7 +17,7 @@ import (
 func explained(ctx context.Context, dir string, err error) error {
 	var (
 		damaged *manifest.DamagedError
-		usage   *usageError
+		usage   *exit.UsageError
 	)
 	if err == nil || ctx.Err() != nil || errors.As(err, &damaged) || errors.As(err, &usage) {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/machine"
 	"github.com/llmexport/llmexport/internal/sheet"
@@ -95,7 +96,7 @@ func (t *tool) doctor(c *cli.Context) error {
 			}
 		}()
 	default:
-		return usagef("doctor takes at most one RECIPE")
+		return exit.Usagef("doctor takes at most one RECIPE")
 	}
 	tier, _ := kernel.Tier()
 	version, err := newVersionFacts(tier)

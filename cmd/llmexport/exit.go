@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -18,22 +19,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
-
-// Exit codes.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitUnverified  = 3
-	exitUnsupported = 4
-	exitInterrupted = 130
-)
-
-// usageError is a mistake of the command line.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // hintError adds what the user can do.
 type hintError struct {
@@ -85,11 +70,11 @@ func report(ctx context.Context, w io.Writer, err error) int {
 		return 0
 	}
 	if errors.Is(err, errDiffer) || errors.Is(err, errUnwell) {
-		return exitFailed
+		return exit.Failed
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		fmt.Fprintln(w, "llmexport: interrupted")
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	// What others wrote is in errors and hints: names, answers of servers, texts of templates.
 	fmt.Fprintf(w, "llmexport: %s\n", sheet.Escape(err.Error()))
@@ -103,7 +88,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 
 func exitCode(err error) int {
 	var (
-		usage   *usageError
+		usage   *exit.UsageError
 		verdict *verdictError
 		topic   cli.ExitCoder // of "help NAME"
 		watched *watchError
@@ -113,13 +98,13 @@ func exitCode(err error) int {
 	case errors.As(err, &watched):
 		return watched.code
 	case final == stage.FinalVerdict, errors.As(err, &verdict), errors.As(err, &damaged):
-		return exitUnverified
+		return exit.Unverified
 	case final == stage.FinalRecipe, errors.As(err, &usage), errors.As(err, &topic):
-		return exitUsage
+		return exit.Usage
 	case final == stage.FinalUnsupported:
-		return exitUnsupported
+		return exit.Unsupported
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // hintFor guesses what helps.

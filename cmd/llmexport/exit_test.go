@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -33,15 +34,15 @@ func TestReport(t *testing.T) {
 		code  int
 		hints []string // what each begins with
 	}{
-		"a failed run": {&stage.FailedError{Checks: []manifest.Check{{Name: "tokenizer"}, {Name: "layers"}}}, exitUnverified,
+		"a failed run": {&stage.FailedError{Checks: []manifest.Check{{Name: "tokenizer"}, {Name: "layers"}}}, exit.Unverified,
 			[]string{"tokenizer: llmexport tokenize", "layers: use more bits"}},
-		"a failed check": {failedChecks([]manifest.Check{{Name: "template"}, {Name: "kl", Passed: true}}, "x"), exitUnverified,
+		"a failed check": {failedChecks([]manifest.Check{{Name: "template"}, {Name: "kl", Passed: true}}, "x"), exit.Unverified,
 			[]string{"template: llmexport template"}},
-		"damage":         {fmt.Errorf("dist: %w", damage), exitUnverified, []string{"make or pull the package again"}},
-		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exitFailed, nil},
-		"another source": {fmt.Errorf("x: %w", &source.OtherError{Files: []string{"a"}}), exitUsage, []string{"--source names"}},
-		"not supported":  {fmt.Errorf("x: %w", tensor.ErrUnsupported), exitUnsupported, nil},
-		"not there":      {fs.ErrNotExist, exitFailed, nil},
+		"damage":         {fmt.Errorf("dist: %w", damage), exit.Unverified, []string{"make or pull the package again"}},
+		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exit.Failed, nil},
+		"another source": {fmt.Errorf("x: %w", &source.OtherError{Files: []string{"a"}}), exit.Usage, []string{"--source names"}},
+		"not supported":  {fmt.Errorf("x: %w", tensor.ErrUnsupported), exit.Unsupported, nil},
+		"not there":      {fs.ErrNotExist, exit.Failed, nil},
 	} {
 		var b strings.Builder
 		if code := report(t.Context(), &b, c.err); code != c.code {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/docs"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/arch"
 )
@@ -66,12 +67,12 @@ func (t *tool) families(c *cli.Context) error {
 		return err
 	}
 	if c.Args().Len() > 1 {
-		return usagef("families takes one MODEL_TYPE")
+		return exit.Usagef("families takes one MODEL_TYPE")
 	}
 	if name := c.Args().First(); name != "" {
 		i := slices.IndexFunc(list, func(f knownFamily) bool { return f.ModelType == name })
 		if i < 0 {
-			return usagef("unknown model type %q; llmexport families lists them", name)
+			return exit.Usagef("unknown model type %q; llmexport families lists them", name)
 		}
 		list = list[i : i+1]
 	}

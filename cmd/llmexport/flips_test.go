@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -95,13 +96,13 @@ func TestFlips(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, stdout, stderr := called("", "verify", dir, "--windows", "1", "--window", "8")
-		if count("verify "+name, code); code != exitUnverified || !strings.Contains(stdout+stderr, name) {
+		if count("verify "+name, code); code != exit.Unverified || !strings.Contains(stdout+stderr, name) {
 			missed++
 			t.Errorf("bit %d of byte %d of %s: verify ends with %d\n%s%s", f.bit, f.at, name, code, stdout, stderr)
 		}
 		o := others[random.IntN(len(others))]
 		code, stdout, stderr = called("", o.args...)
-		if count(o.args[0], code); code != exitUnverified && (o.strict || code != 0) {
+		if count(o.args[0], code); code != exit.Unverified && (o.strict || code != 0) {
 			missed++
 			t.Errorf("bit %d of byte %d of %s: %s ends with %d\n%s%s", f.bit, f.at, name, o.args[0], code, stdout, stderr)
 		}

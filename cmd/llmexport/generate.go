@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 )
@@ -73,7 +74,7 @@ func (t *tool) generate(c *cli.Context) error {
 	defer p.Close()
 	tokens := p.Tokenizer.Encode(prompt)
 	if len(tokens) == 0 {
-		return usagef("the prompt is empty")
+		return exit.Usagef("the prompt is empty")
 	}
 	text := p.Tokenizer.Stream() // holds back incomplete characters
 	var failed error

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -93,15 +94,15 @@ func (t *tool) drafting(c *cli.Context) (d stage.Drafting, err error) {
 	d.Limits.Threads = goruntime.GOMAXPROCS(0)
 	if c.IsSet("size") {
 		if d.Size, err = recipes.ParseSize(c.String("size")); err != nil {
-			return d, usagef("--size %v", err)
+			return d, exit.Usagef("--size %v", err)
 		}
 		if d.Size == 0 {
-			return d, usagef("--size must be more than 0")
+			return d, exit.Usagef("--size must be more than 0")
 		}
 	}
 	if c.IsSet("for") {
 		if d.Device, err = backends.DeviceOf(c.String("for")); err != nil {
-			return d, usagef("--for %v", err)
+			return d, exit.Usagef("--for %v", err)
 		}
 	}
 	return d, nil

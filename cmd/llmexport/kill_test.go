@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
@@ -116,7 +117,7 @@ func TestRunKilled(t *testing.T) {
 			_ = cmd.Wait()
 			stop()
 			shards := check()
-			if code := cmd.ProcessState.ExitCode(); code == exitUnsupported && shards == killShards {
+			if code := cmd.ProcessState.ExitCode(); code == exit.Unsupported && shards == killShards {
 				break
 			} else if code >= 0 {
 				t.Fatalf("exit code %d with %d shards: %s", code, shards, out.String())

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -29,7 +30,7 @@ func (t *tool) before(c *cli.Context) error {
 	}
 	level, ok := logLevels[c.String("log-level")]
 	if !ok {
-		return usagef("--log-level must be debug, info, warn, error or off, not %q", c.String("log-level"))
+		return exit.Usagef("--log-level must be debug, info, warn, error or off, not %q", c.String("log-level"))
 	}
 	var log zerolog.Logger
 	switch f := c.String("log-format"); f {
@@ -41,7 +42,7 @@ func (t *tool) before(c *cli.Context) error {
 			FormatPrepare: prepareLine,
 		})
 	default:
-		return usagef("--log-format must be console or json, not %q", f)
+		return exit.Usagef("--log-format must be console or json, not %q", f)
 	}
 	log = log.Level(level).With().Timestamp().Logger()
 	if tier, err := kernel.Tier(); err != nil {

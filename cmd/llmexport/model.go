@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
@@ -32,7 +33,7 @@ func modeOption(c *cli.Context) (backend.Mode, error) {
 	case backend.Float.String():
 		return backend.Float, nil
 	}
-	return 0, usagef("--mode must be int8 or float, not %q", c.String("mode"))
+	return 0, exit.Usagef("--mode must be int8 or float, not %q", c.String("mode"))
 }
 
 // computeOptions reads the flags of computeFlags.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -18,7 +19,7 @@ const (
 func number(c *cli.Context, name string, low, high int) (int, error) {
 	n := c.Int(name)
 	if n < low || n > high {
-		return 0, usagef("--%s must be between %d and %d, not %d", name, low, high, n)
+		return 0, exit.Usagef("--%s must be between %d and %d, not %d", name, low, high, n)
 	}
 	return n, nil
 }
@@ -30,19 +31,19 @@ func real(c *cli.Context, name string, low, high float64) (float64, error) {
 	case v >= low && v <= high:
 		return v, nil
 	case high == math.MaxFloat64:
-		return 0, usagef("--%s must be %g or more, not %g", name, low, v)
+		return 0, exit.Usagef("--%s must be %g or more, not %g", name, low, v)
 	}
-	return 0, usagef("--%s must be between %g and %g, not %g", name, low, high, v)
+	return 0, exit.Usagef("--%s must be between %g and %g, not %g", name, low, high, v)
 }
 
 // memoryOption returns the value of --memory in bytes.
 func memoryOption(c *cli.Context) (int64, error) {
 	n, err := recipes.ParseSize(c.String("memory"))
 	if err != nil {
-		return 0, usagef("--memory %v", err)
+		return 0, exit.Usagef("--memory %v", err)
 	}
 	if n == 0 {
-		return 0, usagef("--memory must be more than 0")
+		return 0, exit.Usagef("--memory must be more than 0")
 	}
 	return int64(n), nil
 }

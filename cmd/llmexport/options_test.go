@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 )
 
@@ -131,7 +132,7 @@ func TestOptionsOutOfRange(t *testing.T) {
 	for _, c := range cases {
 		for _, v := range c.values {
 			args := append(strings.Fields(c.command), "--"+c.option+"="+v)
-			if code, stdout, stderr := called("", args...); code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "llmexport: ") {
+			if code, stdout, stderr := called("", args...); code != exit.Usage || stdout != "" || !strings.HasPrefix(stderr, "llmexport: ") {
 				t.Errorf("%s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
 			}
 		}

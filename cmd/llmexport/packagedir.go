@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/exit"
 )
 
 // checkPackage returns a usage error unless dir looks like a package: a directory with config.json or a manifest and no weights of a
@@ -14,15 +16,15 @@ func checkPackage(dir string) error {
 	st, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return suggestPackages(usagef("%s does not exist", dir), filepath.Dir(dir))
+		return suggestPackages(exit.Usagef("%s does not exist", dir), filepath.Dir(dir))
 	case err != nil:
 		return err
 	case !st.IsDir():
-		return suggestPackages(usagef("%s is a file, not the directory of a package", dir), filepath.Dir(dir))
+		return suggestPackages(exit.Usagef("%s is a file, not the directory of a package", dir), filepath.Dir(dir))
 	case isCheckpoint(dir):
-		return hint(usagef("%s is a checkpoint, not a package", dir), "llmexport init "+dir+" writes a recipe that makes a package of it")
+		return hint(exit.Usagef("%s is a checkpoint, not a package", dir), "llmexport init "+dir+" writes a recipe that makes a package of it")
 	case !hasFile(dir, "config.json") && !hasFile(dir, "manifest.json"):
-		return suggestPackages(usagef("%s contains no package", dir), dir)
+		return suggestPackages(exit.Usagef("%s contains no package", dir), dir)
 	}
 	return nil
 }

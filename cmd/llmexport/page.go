@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
@@ -26,10 +27,10 @@ func checkPage(c *cli.Context) error {
 		return nil
 	}
 	if st, err := os.Stat(file); err == nil && st.IsDir() {
-		return usagef("--html %s is a directory, not a file", file)
+		return exit.Usagef("--html %s is a directory, not a file", file)
 	}
 	if st, err := os.Stat(filepath.Dir(file)); err != nil || !st.IsDir() {
-		return usagef("--html %s: there is no directory %s", file, filepath.Dir(file))
+		return exit.Usagef("--html %s: there is no directory %s", file, filepath.Dir(file))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 )
@@ -78,7 +79,7 @@ func (p *progress) start(mode string, w io.Writer, terminal bool) error {
 	case "json", "none":
 		p.mode = mode
 	default:
-		return usagef("--progress must be auto, bar, json or none, not %q", mode)
+		return exit.Usagef("--progress must be auto, bar, json or none, not %q", mode)
 	}
 	p.w, p.bars, p.last, p.log = w, map[string]*bar{}, map[string]line{}, zerolog.Nop()
 	p.current = map[*pipeline.Progress]string{}

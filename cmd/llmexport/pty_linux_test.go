@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 )
 
@@ -176,7 +177,7 @@ func TestChatTerminal(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.ended(); code != exitInterrupted {
+	if code := p.ended(); code != exit.Interrupted {
 		t.Errorf("SIGTERM: exit code %d", code)
 	}
 }

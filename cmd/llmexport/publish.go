@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish"
@@ -46,7 +47,7 @@ func (t *tool) publishCommand() *cli.Command {
 
 func (t *tool) publish(c *cli.Context) error {
 	if c.NArg() < 2 {
-		return hint(usagef("publish needs DIR REF..., got %d arguments", c.NArg()), c.Command.HelpName+" --help shows examples")
+		return hint(exit.Usagef("publish needs DIR REF..., got %d arguments", c.NArg()), c.Command.HelpName+" --help shows examples")
 	}
 	dir := c.Args().First()
 	var options []string
@@ -62,7 +63,7 @@ func (t *tool) publish(c *cli.Context) error {
 			target, err = target.With(options...)
 		}
 		if err != nil {
-			return meantHint(usagef("%v", err), ref)
+			return meantHint(exit.Usagef("%v", err), ref)
 		}
 		target.LicenseAck, target.Channel = c.String("license-ack"), c.String("channel")
 		targets = append(targets, target)
@@ -77,7 +78,7 @@ func (t *tool) publish(c *cli.Context) error {
 	}
 	places, err := publish.Places(targets, ".", v)
 	if e := (*publish.EntryError)(nil); errors.As(err, &e) {
-		return meantHint(usagef("%v", err), c.Args().Get(1+e.Entry))
+		return meantHint(exit.Usagef("%v", err), c.Args().Get(1+e.Entry))
 	}
 	if err != nil {
 		return err
@@ -147,7 +148,7 @@ func valuesOf(ctx context.Context, m *manifest.Manifest, targets []publish.Targe
 // ackHint adds the flag that acknowledges the licence.
 func ackHint(err error) error {
 	if e := (*publish.TermsError)(nil); errors.As(err, &e) {
-		return hint(usagef("%v", err), fmt.Sprintf("--license-ack %q", e.ID))
+		return hint(exit.Usagef("%v", err), fmt.Sprintf("--license-ack %q", e.ID))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -84,7 +85,7 @@ func (t *tool) pull(c *cli.Context) error {
 	if s := c.String("digest"); s != "" {
 		d, err := digest.Parse(s)
 		if err != nil {
-			return usagef("--digest must be sha256: and 64 hexadecimal digits, not %.80q", s)
+			return exit.Usagef("--digest must be sha256: and 64 hexadecimal digits, not %.80q", s)
 		}
 		o.Digest = d
 	}
@@ -100,7 +101,7 @@ func (t *tool) pull(c *cli.Context) error {
 	t.progress.stop()
 	if err != nil {
 		if e := (*channel.AmbiguousError)(nil); errors.As(err, &e) {
-			return hint(usagef("%v", err), "--package NAME takes one, --max-ram SIZE or --for DEVICE the one that fits best")
+			return hint(exit.Usagef("%v", err), "--package NAME takes one, --max-ram SIZE or --for DEVICE the one that fits best")
 		}
 		if e := (*place.RefError)(nil); errors.As(err, &e) || errors.Is(err, fs.ErrNotExist) && !strings.Contains(args[0], "://") {
 			return meantHint(err, args[0])
@@ -140,15 +141,15 @@ func (p *choice) chooser(c *cli.Context) (place.Chooser, error) {
 	if s := c.String("max-ram"); s != "" {
 		n, err := recipes.ParseSize(s)
 		if err != nil {
-			return nil, usagef("--max-ram %v", err)
+			return nil, exit.Usagef("--max-ram %v", err)
 		}
 		if n == 0 {
-			return nil, usagef("--max-ram must be more than 0")
+			return nil, exit.Usagef("--max-ram must be more than 0")
 		}
 		w.MaxRAM = int64(n)
 	}
 	if known := append(channel.Devices(), recipes.Backends...); w.For != "" && !slices.Contains(known, w.For) {
-		return nil, usagef("--for must be one of %s, not %q", strings.Join(known, ", "), w.For)
+		return nil, exit.Usagef("--for must be one of %s, not %q", strings.Join(known, ", "), w.For)
 	}
 	return func(r channel.Release) (channel.Package, error) {
 		found, why, err := r.Choose(w)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
@@ -51,7 +52,7 @@ func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 	shipped := slices.Contains(recipes.Shipped(), arg)
 	switch {
 	case err == nil && st.IsDir() && !shipped:
-		return nil, hint(usagef("%s is a directory, not a recipe", arg), fmt.Sprintf("llmexport init %s writes a recipe for a checkpoint", arg))
+		return nil, hint(exit.Usagef("%s is a directory, not a recipe", arg), fmt.Sprintf("llmexport init %s writes a recipe for a checkpoint", arg))
 	case err == nil && !st.IsDir():
 		return recipes.LoadFile(arg, stage.Sections(), overrides...)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -68,7 +69,7 @@ func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 
 // absent is the error for a recipe that is neither a file nor shipped.
 func absent(arg string) error {
-	err := usagef("%s: no such file", arg)
+	err := exit.Usagef("%s: no such file", arg)
 	if repo, _ := recipes.MeantRepo(arg); repo != "" && filepath.Ext(arg) != ".yaml" && filepath.Ext(arg) != ".yml" {
 		return hint(err, fmt.Sprintf("llmexport init %s writes a recipe for the repository; llmexport plan hf://%s shows the layout of its package", repo, repo))
 	}
@@ -88,7 +89,7 @@ func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
 		}
 		names = append(names, v.Name)
 	}
-	return nil, usagef("--variant: the recipe makes no package called %q; it makes %s", variant, strings.Join(names, ", "))
+	return nil, exit.Usagef("--variant: the recipe makes no package called %q; it makes %s", variant, strings.Join(names, ", "))
 }
 
 // limits returns the limits of the recipe on this machine.

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/recipes"
@@ -17,7 +18,7 @@ const ggufAdvice = "name the original checkpoint, a directory or repository with
 func repository(ref string) (recipes.Model, error) {
 	repo, revision, named := strings.Cut(strings.TrimPrefix(ref, "hf://"), "@")
 	if strings.EqualFold(path.Ext(repo), ".gguf") {
-		return recipes.Model{}, hint(usagef("%s: GGUF cannot be read", ref), ggufAdvice)
+		return recipes.Model{}, hint(exit.Usagef("%s: GGUF cannot be read", ref), ggufAdvice)
 	}
 	err := hub.CheckRepo(repo)
 	if err == nil && !strings.Contains(repo, "/") {
@@ -27,7 +28,7 @@ func repository(ref string) (recipes.Model, error) {
 		err = hub.CheckRevision(revision)
 	}
 	if err != nil {
-		return recipes.Model{}, meantHint(usagef("%v", err), ref)
+		return recipes.Model{}, meantHint(exit.Usagef("%v", err), ref)
 	}
 	return recipes.Model{Repo: repo, Revision: revision}, nil
 }

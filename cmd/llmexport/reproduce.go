@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -63,7 +64,7 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		return err
 	}
 	if m.Source.Repo == "" && c.String("source") == "" {
-		return usagef("the package was made from a local checkpoint; use --source to name it")
+		return exit.Usagef("the package was made from a local checkpoint; use --source to name it")
 	}
 	tmp, err := os.MkdirTemp(c.String("tmp"), "llmexport-reproduce-")
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/fakeadb"
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
@@ -286,8 +287,8 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	err = cmd.Wait()
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text.String()), 0o666))
 	var e *exec.ExitError
-	if !errors.As(err, &e) || e.ExitCode() != exitInterrupted {
-		ts.Fatalf("ended with %v, want exit code %d\n%s", err, exitInterrupted, text.String())
+	if !errors.As(err, &e) || e.ExitCode() != exit.Interrupted {
+		ts.Fatalf("ended with %v, want exit code %d\n%s", err, exit.Interrupted, text.String())
 	}
 }
 

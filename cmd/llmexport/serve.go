@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/serve"
@@ -67,33 +68,33 @@ func serveOptions(c *cli.Context) (o serve.Options, err error) {
 	for name, to := range map[string]*int64{"cache-memory": &o.CacheBytes, "max-body": &o.MaxBody} {
 		n, err := recipes.ParseSize(c.String(name))
 		if err != nil || n == 0 {
-			return o, usagef("--%s must be a size above 0, such as 512MiB, not %q", name, c.String(name))
+			return o, exit.Usagef("--%s must be a size above 0, such as 512MiB, not %q", name, c.String(name))
 		}
 		*to = int64(n)
 	}
 	o.Timeout, o.Grace = c.Duration("timeout"), c.Duration("grace")
 	if o.Timeout < time.Second || o.Grace < 0 {
-		return o, usagef("--timeout must be 1s or more, and --grace not negative")
+		return o, exit.Usagef("--timeout must be 1s or more, and --grace not negative")
 	}
 	for _, origin := range c.StringSlice("allow-origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
-			return o, usagef("--allow-origin must be SCHEME://HOST or SCHEME://HOST:PORT, not %q", origin)
+			return o, exit.Usagef("--allow-origin must be SCHEME://HOST or SCHEME://HOST:PORT, not %q", origin)
 		}
 		o.Origins = append(o.Origins, origin)
 	}
 	o.Token = c.String("token")
 	if c.IsSet("token") && strings.TrimSpace(o.Token) == "" {
-		return o, usagef("the token is empty")
+		return o, exit.Usagef("the token is empty")
 	}
 	host, _, err := net.SplitHostPort(c.String("listen"))
 	if err != nil {
-		return o, usagef("--listen must be HOST:PORT, not %q", c.String("listen"))
+		return o, exit.Usagef("--listen must be HOST:PORT, not %q", c.String("listen"))
 	}
 	ip := net.ParseIP(host)
 	o.Loopback = ip != nil && ip.IsLoopback() || host == "localhost"
 	if !o.Loopback && o.Token == "" {
-		return o, hint(usagef("--listen %s lets other machines in, which needs a token", c.String("listen")),
+		return o, hint(exit.Usagef("--listen %s lets other machines in, which needs a token", c.String("listen")),
 			"set "+tokenVariable+" or --token; clients send it as their API key")
 	}
 	return o, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/shared"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -71,10 +72,10 @@ func (t *tool) stage(c *cli.Context) error {
 		return err
 	}
 	if c.String("store") == "" {
-		return hint(usagef("stage needs --store"), "a directory that all machines can reach is enough: --store DIR")
+		return hint(exit.Usagef("stage needs --store"), "a directory that all machines can reach is enough: --store DIR")
 	}
 	if span.After != "" && len(runs) > 1 {
-		return hint(usagef("--after is about one package, and the recipe makes %d", len(runs)), "--variant NAME chooses one")
+		return hint(exit.Usagef("--after is about one package, and the recipe makes %d", len(runs)), "--variant NAME chooses one")
 	}
 	if err := runs[0].Check(span); err != nil {
 		return err

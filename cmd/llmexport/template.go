@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -108,7 +109,7 @@ func (t *tool) colored(when string) (bool, error) {
 	case "auto":
 		return isTerminal(t.screen) && os.Getenv("NO_COLOR") == "", nil
 	}
-	return false, usagef("--color must be auto, always or never, not %q", when)
+	return false, exit.Usagef("--color must be auto, always or never, not %q", when)
 }
 
 // chosenConversation reads a conversation from a file, or takes a built-in one, and applies the flags.
@@ -143,12 +144,12 @@ func chosenConversation(c *cli.Context, args []string) (conversations.Conversati
 	case "on", "off":
 		maps.Copy(chosen.Context, chat.Thinking(on == "on"))
 	default:
-		return chosen, usagef("--thinking must be on or off, not %q", on)
+		return chosen, exit.Usagef("--thinking must be on or off, not %q", on)
 	}
 	for _, s := range c.StringSlice("set") {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			return chosen, usagef("--set needs KEY=VALUE, not %q", s)
+			return chosen, exit.Usagef("--set needs KEY=VALUE, not %q", s)
 		}
 		chosen.Context[key] = value
 		if v, err := template.DecodeJSON([]byte(value)); err == nil {
@@ -181,7 +182,7 @@ func openChat(path, name string) (*chatSource, error) {
 	}
 	if _, err := os.Stat(filepath.Join(path, assemble.LLMConfigFile)); err == nil {
 		if name != "" {
-			return nil, usagef("--name is for checkpoints; a package has one template")
+			return nil, exit.Usagef("--name is for checkpoints; a package has one template")
 		}
 		return openPackagedChat(path)
 	}
@@ -193,7 +194,7 @@ func openChat(path, name string) (*chatSource, error) {
 	if name != "" {
 		t, ok := facts.Templates[name]
 		if !ok {
-			return nil, hint(usagef("the checkpoint has no chat template called %q", name), "it has "+strings.Join(slices.Sorted(maps.Keys(facts.Templates)), ", "))
+			return nil, hint(exit.Usagef("the checkpoint has no chat template called %q", name), "it has "+strings.Join(slices.Sorted(maps.Keys(facts.Templates)), ", "))
 		}
 		src.template = t
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
@@ -75,7 +76,7 @@ func (t *tool) tokenize(c *cli.Context) error {
 		color = when == "always"
 	case "auto":
 	default:
-		return usagef("--color must be auto, always or never, not %q", when)
+		return exit.Usagef("--color must be auto, always or never, not %q", when)
 	}
 	path := c.Args().First()
 	sides, err := openSides(path, c.String("source"), c.Bool("engine"), c.Bool("special"))
@@ -125,7 +126,7 @@ func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 		file = "-"
 	case n == 1 && file != "":
 	default:
-		return "", hint(usagef("tokenize needs PATH and a text, or --file"), c.Command.HelpName+" --help shows examples")
+		return "", hint(exit.Usagef("tokenize needs PATH and a text, or --file"), c.Command.HelpName+" --help shows examples")
 	}
 	if file == "-" {
 		b, err := io.ReadAll(t.stdin)
@@ -143,7 +144,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 	}
 	if mtok != nil {
 		if compare {
-			return nil, usagef("%s is already tokenized as the engine does; use --source to compare it with a checkpoint", path)
+			return nil, exit.Usagef("%s is already tokenized as the engine does; use --source to compare it with a checkpoint", path)
 		}
 		e, err := engine.Open(mtok)
 		if err != nil {
@@ -161,7 +162,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 		return sides, nil
 	}
 	if checkpoint != "" {
-		return nil, usagef("--source is for packages, and %s is not one", path)
+		return nil, exit.Usagef("--source is for packages, and %s is not one", path)
 	}
 	dir, load := filepath.Dir(path), source.LoadTokenizerFile
 	if st, err := os.Stat(path); err != nil {
@@ -249,7 +250,7 @@ func (t *tool) decodeIDs(s *tokens, text string) error {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,[]\n\r\t", r) }) {
 		id, err := strconv.ParseInt(word, 10, 32)
 		if err != nil || id < 0 || int(id) >= s.size {
-			return usagef("%q is not an id; ids are below %d", word, s.size)
+			return exit.Usagef("%q is not an id; ids are below %d", word, s.size)
 		}
 		ids = append(ids, int32(id))
 	}

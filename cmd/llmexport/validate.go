@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -25,7 +26,7 @@ func (t *tool) validateCommand() *cli.Command {
 
 func (t *tool) validate(c *cli.Context) error {
 	if c.NArg() == 0 {
-		return usagef("validate needs at least one RECIPE")
+		return exit.Usagef("validate needs at least one RECIPE")
 	}
 	var errs []error
 	for _, arg := range c.Args().Slice() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -24,17 +25,17 @@ func deviceFlags(c *cli.Context) error {
 	}
 	for _, name := range names {
 		if c.IsSet(name) {
-			return usagef("--%s has no effect %s --adb", name, have)
+			return exit.Usagef("--%s has no effect %s --adb", name, have)
 		}
 	}
 	if err := device.CheckDir(c.String("dir")); err != nil {
-		return usagef("--dir: %v", err)
+		return exit.Usagef("--dir: %v", err)
 	}
 	if dir := c.String("engine-dir"); dir != "" {
 		if st, err := os.Stat(dir); err != nil {
-			return usagef("--engine-dir: %v", err)
+			return exit.Usagef("--engine-dir: %v", err)
 		} else if !st.IsDir() {
-			return usagef("--engine-dir: %s is not a directory", dir)
+			return exit.Usagef("--engine-dir: %s is not a directory", dir)
 		}
 	}
 	return nil
@@ -73,7 +74,7 @@ func deviceError(err error) error {
 	)
 	switch {
 	case errors.As(err, &choice):
-		return hint(usagef("%v", choice), "--serial names the one to use")
+		return hint(exit.Usagef("%v", choice), "--serial names the one to use")
 	case errors.As(err, &problem):
 		return hint(err, problem.Hint)
 	case errors.As(err, &output):

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/internal/hub"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/watch"
@@ -122,7 +123,7 @@ func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 			}
 			for _, p := range places {
 				if j, ok := taken[p]; ok && j != i {
-					return hint(usagef("%s and %s would both publish to %s", list.Entries[j], e, p), `set: ["publish=[{dir: DIR}]"] gives an entry its own place`)
+					return hint(exit.Usagef("%s and %s would both publish to %s", list.Entries[j], e, p), `set: ["publish=[{dir: DIR}]"] gives an entry its own place`)
 				}
 				taken[p] = i
 			}

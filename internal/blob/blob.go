@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/fault"
 	"github.com/llmexport/llmexport/internal/transfer"
 )
@@ -56,6 +57,14 @@ type Info struct {
 
 // maxName bounds a name, as registries bound tags.
 const maxName = 120
+
+// CheckSum rejects what is not a SHA-256 in lower-case hex.
+func CheckSum(sum string) error {
+	if !digest.IsHex(sum) {
+		return fmt.Errorf("%.80q is not a SHA-256: %w", sum, fault.ErrCorrupt)
+	}
+	return nil
+}
 
 // CheckName rejects names that some store cannot have. Names are lower-case letters, digits, and hyphens and dots between them, so
 // that they lead out of no directory, prefix or repository.

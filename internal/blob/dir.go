@@ -53,8 +53,8 @@ func OpenDir(path string) (*Dir, error) {
 func (d *Dir) String() string { return d.root.Name() }
 
 func blobPath(sum string) (string, error) {
-	if !digest.IsHex(sum) {
-		return "", fmt.Errorf("%.80q is not a SHA-256: %w", sum, fault.ErrCorrupt)
+	if err := CheckSum(sum); err != nil {
+		return "", err
 	}
 	return path.Join(blobsDir, sum[:2], sum), nil
 }
@@ -153,7 +153,7 @@ func (d *Dir) write(at string, fill func(w io.Writer) error) error {
 		err = d.root.Rename(tmp, at)
 	}
 	if err != nil {
-		return errors.Join(disk.Name(d.root, err), ignoreAbsent(d.root.Remove(tmp)))
+		return errors.Join(disk.Name(d.root, err), disk.IgnoreAbsent(d.root.Remove(tmp)))
 	}
 	return disk.SyncDir(filepath.Join(d.root.Name(), filepath.FromSlash(path.Dir(at))))
 }
@@ -164,7 +164,7 @@ func (d *Dir) RemoveText(_ context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return ignoreAbsent(d.root.Remove(at))
+	return disk.IgnoreAbsent(d.root.Remove(at))
 }
 
 // RemoveBlob implements Sweeper.
@@ -173,14 +173,7 @@ func (d *Dir) RemoveBlob(_ context.Context, sum string) error {
 	if err != nil {
 		return err
 	}
-	return ignoreAbsent(d.root.Remove(at))
-}
-
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return disk.IgnoreAbsent(d.root.Remove(at))
 }
 
 // Texts implements Store.
@@ -196,7 +189,7 @@ func (d *Dir) Tidy(ctx context.Context, before time.Time) error {
 	left, err := d.list(ctx, tmpDir, func(string) bool { return true })
 	for _, f := range left {
 		if f.Time.Before(before) {
-			err = errors.Join(err, ignoreAbsent(d.root.Remove(path.Join(tmpDir, f.Name))))
+			err = errors.Join(err, disk.IgnoreAbsent(d.root.Remove(path.Join(tmpDir, f.Name))))
 		}
 	}
 	return err
@@ -209,13 +202,13 @@ func (d *Dir) list(ctx context.Context, dir string, ours func(name string) bool)
 			return context.Cause(ctx)
 		}
 		if err != nil || !e.Type().IsRegular() || !ours(e.Name()) {
-			return ignoreAbsent(err)
+			return disk.IgnoreAbsent(err)
 		}
 		st, err := e.Info()
 		if err == nil {
 			list = append(list, Info{e.Name(), st.Size(), st.ModTime()})
 		}
-		return ignoreAbsent(err)
+		return disk.IgnoreAbsent(err)
 	})
 	return list, disk.Name(d.root, err)
 }

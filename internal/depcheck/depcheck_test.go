@@ -26,7 +26,7 @@ var levels = []struct {
 	level    int
 	packages []string
 }{
-	{0, []string{"docs", "internal/fault", "internal/jsondoc"}},
+	{0, []string{"docs", "internal/exit", "internal/fault", "internal/jsondoc"}},
 	{0, []string{"internal/digest", "runtime/tensor"}},
 	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge",
 		"runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
@@ -78,6 +78,7 @@ var levels = []struct {
 var thirdParty = map[string][]string{
 	"docs":              {},
 	"internal/digest":   {},
+	"internal/exit":     {},
 	"internal/fault":    {},
 	"internal/jsondoc":  {},
 	"runtime/tensor":    {"golang.org/x/sys"},

@@ -165,31 +165,24 @@ func (f *follower) look(ctx context.Context, name string) (x pipeline.RecordedFi
 	at := filepath.Join(f.dir, filepath.FromSlash(name))
 	if isJournal(name) {
 		if journal, err = disk.ReadFile(at, maxText); err != nil {
-			return x, nil, ignoreAbsent(err)
+			return x, nil, disk.IgnoreAbsent(err)
 		}
 		return pipeline.RecordedFile{Name: name, Size: int64(len(journal)), SHA256: digest.Of(journal).Hex()}, journal, nil
 	}
 	st, err := os.Lstat(at)
 	if err != nil || !st.Mode().IsRegular() {
-		return x, nil, ignoreAbsent(err)
+		return x, nil, disk.IgnoreAbsent(err)
 	}
 	was, now := f.known[name], state{size: st.Size(), time: st.ModTime()}
 	if was.size == now.size && was.time.Equal(now.time) {
 		if now.sum = was.sum; now.sum == "" {
 			n, sum, err := digest.File(ctx, at)
 			if err != nil || n != now.size {
-				return x, nil, ignoreAbsent(err)
+				return x, nil, disk.IgnoreAbsent(err)
 			}
 			now.sum = sum.Hex()
 		}
 	}
 	f.known[name] = now
 	return pipeline.RecordedFile{Name: name, Size: now.size, SHA256: now.sum}, nil, nil
-}
-
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -87,7 +87,7 @@ func openBlobs(ref string, o transfer.Options) (blob.Store, error) {
 	case kind == "oci" && ok:
 		return oci.OpenBlobs(rest, o)
 	case ok || ref == "":
-		const forms = "%.300q is no shared store: write s3://bucket/prefix, oci://registry/repository or a directory"
+		const forms = "%.300q is not a shared store: write s3://bucket/prefix, oci://registry/repository or a directory"
 		return nil, &place.RefError{Err: fmt.Errorf(forms, ref)}
 	}
 	return blob.OpenDir(ref)

@@ -18,7 +18,6 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/llmexport/llmexport/internal/blob"
-	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -60,8 +59,8 @@ func (b *Blobs) String() string {
 
 // described returns the descriptor of a blob.
 func described(x transfer.Blob) (ocispec.Descriptor, error) {
-	if !digest.IsHex(x.SHA256) {
-		return ocispec.Descriptor{}, fmt.Errorf("%.80q is not a SHA-256: %w", x.SHA256, tensor.ErrCorrupt)
+	if err := blob.CheckSum(x.SHA256); err != nil {
+		return ocispec.Descriptor{}, err
 	}
 	sum := ocidigest.NewDigestFromEncoded(ocidigest.SHA256, x.SHA256)
 	return ocispec.Descriptor{MediaType: textBlobType, Digest: sum, Size: x.Size}, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/blob"
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -48,12 +49,7 @@ func OpenBlobs(rest string, o transfer.Options) (*Blobs, error) {
 // String implements blob.Store.
 func (b *Blobs) String() string { return b.ref() }
 
-func blobKey(sum string) (string, error) {
-	if !digest.IsHex(sum) {
-		return "", fmt.Errorf("%.80q is not a SHA-256: %w", sum, tensor.ErrCorrupt)
-	}
-	return blobsPrefix + sum, nil
-}
+func blobKey(sum string) (string, error) { return blobsPrefix + sum, blob.CheckSum(sum) }
 
 func textKey(name string) (string, error) { return textsPrefix + name, blob.CheckName(name) }
 
@@ -210,10 +206,7 @@ func (b *Blobs) RemoveBlob(ctx context.Context, sum string) error {
 
 // removeAny removes an object, which may be absent.
 func (b *Blobs) removeAny(ctx context.Context, key string) error {
-	if err := b.remove(ctx, key); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return disk.IgnoreAbsent(b.remove(ctx, key))
 }
 
 // Texts implements blob.Store.
