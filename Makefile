@@ -18,6 +18,8 @@ TESTFLAGS ?=
 # Engine releases that `make engine` tests against.
 ENGINES   ?= 3.5.0 3.6.0 3.6.1
 PYTHON    ?= python3
+# What `make pictures` tests against, next to the engines.
+PILLOW    ?= pillow==13.0.0 transformers==5.23.0 numpy==2.4.6
 # Where `make adb` keeps the engines for devices, and the git repository with the sources of their programs.
 ADB_DIR    ?= .venv/adb
 MNN_SOURCE ?= https://github.com/alibaba/MNN
@@ -396,6 +398,14 @@ engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 .PHONY: engine
 engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
+
+.PHONY: pictures
+pictures: engine-venvs ## compare how pictures are read and resized with the engines of ENGINES and with PILLOW (needs Python)
+	@set -euo pipefail; dir=.venv/pillow; py=$$dir/bin/python; \
+	if ! $$py -c 'import PIL, transformers, numpy' 2>/dev/null; then \
+		rm -rf $$dir; $(PYTHON) -m venv $$dir; $$py -m pip install --quiet $(PILLOW); echo "$$dir: $(PILLOW)"; \
+	fi
+	go test -tags engine -count=1 $(TESTFLAGS) ./runtime/picture
 
 .PHONY: adb
 adb: ## test verify --adb with a real adb, and with the stock aarch64 engines of every release under qemu (needs git, pip, and apt or adb, qemu-aarch64 and a cross compiler)

@@ -34,7 +34,8 @@ var levels = []struct {
 	{0, []string{"runtime/tokenizer/internal/dialect"}},
 	{0, []string{"runtime/tokenizer/engine"}},
 	{0, []string{"runtime/template/syntax"}},
-	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template", "runtime/template/lower"}},
+	{0, []string{"runtime/kernel", "runtime/picture", "runtime/tokenizer", "runtime/template", "runtime/template/lower"}},
+	{0, []string{"runtime/prompt"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{0, []string{"internal/synthetic/shard"}},
@@ -83,6 +84,8 @@ var thirdParty = map[string][]string{
 	"internal/jsondoc":  {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
+	"runtime/picture":   {"github.com/bep/imagemeta", "golang.org/x/image"},
+	"runtime/prompt":    {},
 	"runtime/tokenizer": {"golang.org/x/text"},
 	"runtime/template":  {"golang.org/x/text"},
 
