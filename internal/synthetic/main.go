@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.gguf, "gguf", "", "file to write the same weights to for llama.cpp, without a tokenizer; of a llama shape")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the weights")
 	flag.IntVar(&o.layers, "layers", 0, "number of layers (default: that of the shape)")
+	flag.IntVar(&o.vocab, "vocab", 0, "number of tokens (default: that of the shape)")
 	flag.BoolVar(&o.stacked, "stacked", false, "experts of a layer as two BF16 tensors of three dimensions; implies -floats")
 	flag.BoolVar(&o.floats, "floats", false, "BF16 where the shape is one of fp8 or mxfp4")
 	flag.BoolVar(&o.holes, "holes", false, "headers only: shards whose weights are holes of the file system, and read as zeros")
@@ -44,7 +45,7 @@ func main() {
 type options struct {
 	shape, out, tokenizer, gguf string
 	seed                        uint64
-	layers                      int
+	layers, vocab               int
 	stacked, floats, holes      bool
 }
 
@@ -53,10 +54,10 @@ const shardBytes = 16 << 30
 
 func write(o options) error {
 	s, llama := shapes[o.shape]
-	if o.gguf != "" && (!llama || o.layers != 0 || o.holes) {
+	if o.gguf != "" && (!llama || o.layers != 0 || o.vocab != 0 || o.holes) {
 		return errors.New("-gguf goes with a whole llama shape")
 	}
-	config, err := configOf(o.shape, o.layers, o.floats || o.stacked, o.tokenizer != "")
+	config, err := configOf(&o)
 	if err != nil {
 		return err
 	}

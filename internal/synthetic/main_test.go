@@ -67,7 +67,7 @@ func TestWriteRefuses(t *testing.T) {
 func TestGGUF(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.gguf")
 	s := shapes["llama-tiny"]
-	config, err := configOf("llama-tiny", 0, false, false)
+	config, err := configOf(&options{shape: "llama-tiny"})
 	if err != nil {
 		t.Fatal(err)
 	}

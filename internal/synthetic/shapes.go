@@ -110,24 +110,27 @@ func (s shape) config() map[string]any {
 	}
 }
 
-// configOf is config.json of a named shape. Layers, if not 0, is how many of its layers there are. floats leaves out that
-// weights are quantized. The ids of tokens are those of the made-up tokenizer, unless another one is copied.
-func configOf(name string, layers int, floats, copied bool) ([]byte, error) {
+// configOf is config.json of a shape, with the changes that the options name. The ids of tokens are those of the made-up tokenizer,
+// unless another one is copied.
+func configOf(o *options) ([]byte, error) {
 	var c map[string]any
-	if s, ok := shapes[name]; ok {
+	if s, ok := shapes[o.shape]; ok {
 		c = s.config()
-	} else if m, ok := mixtures[name]; ok {
+	} else if m, ok := mixtures[o.shape]; ok {
 		c = maps.Clone(m)
 	} else {
-		return nil, fmt.Errorf("there is no shape %q, only %s", name, names())
+		return nil, fmt.Errorf("there is no shape %q, only %s", o.shape, names())
 	}
-	if layers != 0 {
-		c["num_hidden_layers"] = layers
+	if o.layers != 0 {
+		c["num_hidden_layers"] = o.layers
 	}
-	if floats {
+	if o.vocab != 0 {
+		c["vocab_size"] = o.vocab
+	}
+	if o.floats || o.stacked {
 		delete(c, "quantization_config")
 	}
-	if vocab := c["vocab_size"].(int); !copied {
+	if vocab := c["vocab_size"].(int); o.tokenizer == "" {
 		c["bos_token_id"], c["eos_token_id"] = vocab-len(specials), vocab-1
 	}
 	return json.MarshalIndent(c, "", "  ")
