@@ -73,10 +73,11 @@ type refinement struct {
 	outputs []float32 // (G + r I) / mean(diag G) [m, m]
 	pulled  []float32 // (G + r I) E [m, n]
 
-	gradient, change, product []float32 // [m, width]
-	square                    []float32 // of the damped Hessian [width, width]
-	turned                    []float32 // change · square, of a panel of rows
-	code, kq                  []float32 // [width]
+	gradient, change, product []float32     // [m, width]
+	square                    []float32     // of the damped Hessian [width, width]
+	packed                    kernel.Packed // the square, as factor of products with single rows
+	turned                    []float32     // change · square, of a panel of rows
+	code, kq, scaled          []float32     // [width]
 }
 
 // couple sets the damped moments of the outputs, and reports whether there are any.
@@ -104,7 +105,7 @@ func (r *refinement) start(w Matrix) {
 	r.pulled = make([]float32, m*n)
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
 	r.square, r.turned = make([]float32, r.width*r.width), make([]float32, refinePanel*r.width)
-	r.code, r.kq = make([]float32, r.width), make([]float32, r.width)
+	r.code, r.kq, r.scaled = make([]float32, r.width), make([]float32, r.width), make([]float32, r.width)
 	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		r.aim(b, w.Data[lo*n:hi*n])
@@ -137,6 +138,8 @@ func (r *refinement) panel(lo int) bool {
 		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
 		r.square[i*width+i] += r.ridge
 	}
+	r.packed.Resize(width, width)
+	r.packed.PackColumns(r.square, 0, width, width)
 	r.each(0, m, func(from, to int) {
 		kernel.MatMulT(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo*n:], to-from, width, n, width, n, n)
 		for i := from; i < to; i++ {
@@ -178,9 +181,11 @@ func (r *refinement) movePanel(lo, from, to int) bool {
 			continue
 		}
 		moved = true
-		kernel.MatMul(turned, r.change[row*width:], r.square, 1, width, width, width, width, width)
+		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
 		for i := row + 1; i < to; i++ {
-			addScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
+			grad := r.gradient[i*width : (i+1)*width]
+			kernel.Scale(r.scaled[:width], turned, r.outputs[i*r.rows+row]) // what addScaled does, by the kernels
+			kernel.Add(grad, grad, r.scaled[:width])
 		}
 	}
 	return moved
@@ -224,7 +229,7 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 	}
 	width, curve := r.width, r.outputs[row*r.rows+row]
 	grad, sums, code, kq := r.gradient[row*width:(row+1)*width], r.sums[lo:lo+width], r.code[:width], r.kq[:width]
-	kernel.MatMul(kq, code, r.square, 1, width, width, width, width, width)
+	r.packed.MulT(kq, code, 1, width, width, 0, width)
 	var f fit
 	f.add(code, grad, kq, sums)
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)

@@ -68,7 +68,7 @@ const memoryShare, weightShare = 6, 4
 func (o *Options) walk(m *forward.Model) *walk {
 	return &walk{
 		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir,
-		room: &room{o.Memory / memoryShare}, weights: o.Memory / weightShare,
+		room: &room{left: o.Memory / memoryShare}, weights: o.Memory / weightShare,
 		wanted: func(*input) bool { return true },
 	}
 }
@@ -288,10 +288,10 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 	if err := q.coder.encodeAll(all, st); err != nil {
 		return nil, err
 	}
+	if err := q.refine(ctx, all); err != nil {
+		return nil, err
+	}
 	for i, l := range linears {
-		if err := q.refine(ctx, all[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", all[i].name, err)
-		}
 		op := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}
 		op.measure(l, all[i].hat, st, q.Threads)
 		if st != nil {

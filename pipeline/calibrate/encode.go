@@ -65,6 +65,20 @@ type encoding struct {
 
 	layout  quant.Layout
 	encoder quant.Encoder // nil for 16 bits
+	blocks  quant.Blocks  // of file, while they change
+}
+
+// unpack makes the blocks of an encoded matrix.
+func (e *encoding) unpack() {
+	e.blocks = quant.Unpacked(e.file[:e.layout.Codes], e.file[e.layout.Codes:], e.layout, e.spec)
+}
+
+// pack stores the blocks that have changed.
+func (e *encoding) pack() {
+	quant.Pack(e.file[:e.layout.Codes], e.blocks.Codes, e.spec.Bits)
+	quant.PackAlpha(e.file[e.layout.Codes:], e.blocks, e.spec)
+	e.blocks.Dequantize(e.hat, e.spec)
+	e.blocks = quant.Blocks{}
 }
 
 // encode returns codes and scales of w as they are stored in a file, and the weights that they stand for.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -34,7 +35,7 @@ type outputMoments struct {
 // newOutputMoments makes room for the moments of the wanted linear layers of a decoder. Experts have none: few tokens reach them.
 func newOutputMoments(ctx context.Context, o *Options, wanted func(tensor string) bool) (*outputMoments, error) {
 	x := &outputMoments{
-		room: &room{o.Memory / outputShare}, offsets: map[string]int{}, tokens: map[string]int64{},
+		room: &room{left: o.Memory / outputShare}, offsets: map[string]int{}, tokens: map[string]int64{},
 		window: len(o.Windows[0]), skip: o.Skip, threads: o.Threads, tally: effort.TallyOf(ctx),
 	}
 	size := 0
@@ -119,13 +120,15 @@ func (x *outputMoments) add(l *forward.Linear, dy []float32) error {
 // has reports whether there are moments of a tensor.
 func (x *outputMoments) has(tensor string) bool { return x != nil && x.tokens[tensor] > 0 }
 
-// of returns the moments of a run of rows of a tensor with so many.
-func (x *outputMoments) of(tensor string, rows, run int) (*quant.Stats, error) {
-	at, lengths := x.offsets[tensor], runs(rows)
-	for _, n := range lengths[:run] {
-		at += n * n
+// of returns the moments of the run of rows that begins with row lo, of a tensor with so many.
+func (x *outputMoments) of(tensor string, rows, lo int) (*quant.Stats, error) {
+	at, n, first := x.offsets[tensor], 0, 0
+	for _, n = range runs(rows) {
+		if first == lo {
+			break
+		}
+		at, first = at+n*n, first+n
 	}
-	n := lengths[run]
 	m := newMoments(n, false)
 	sum, err := x.store.get(m.hessian, at, n*n)
 	if err != nil {
@@ -151,32 +154,88 @@ func (q *quantization) couples() bool {
 	return estimate.Couples(q.Chain.Quantizer) && q.watching()
 }
 
-// refine lets runs of rows of an encoded matrix make up for each other's errors.
-func (q *quantization) refine(ctx context.Context, w *encoding) error {
-	r, ok := w.encoder.(quant.Refiner)
-	if !ok || !q.outputs.has(w.name) {
-		return nil
+// coupled is a run of rows of an encoded matrix, which make up for each other's errors.
+type coupled struct {
+	*encoding
+	refiner quant.Refiner
+	lo, n   int // the first row, and how many
+	moments *quant.Stats
+}
+
+// refine lets runs of rows of encoded matrices make up for each other's errors. Runs do not depend on each other: as many as have
+// room in memory are refined at the same time.
+func (q *quantization) refine(ctx context.Context, all []*encoding) error {
+	var list []*coupled
+	for _, w := range all {
+		r, ok := w.encoder.(quant.Refiner)
+		if !ok || !q.outputs.has(w.name) {
+			continue
+		}
+		lo := 0
+		for _, n := range runs(w.Rows) {
+			list = append(list, &coupled{encoding: w, refiner: r, lo: lo, n: n})
+			lo += n
+		}
 	}
-	l, s := w.layout, w.spec
-	b := quant.Unpacked(w.file[:l.Codes], w.file[l.Codes:], l, s)
-	lo := 0
-	for i, n := range runs(w.Rows) {
+	for len(list) > 0 {
+		n := q.together(list)
+		if err := q.refineRuns(ctx, list[:n]); err != nil {
+			return err
+		}
+		for _, c := range list[:n] {
+			if c.lo+c.n == c.Rows { // the last of its matrix
+				c.pack()
+				effort.TallyOf(ctx).AddWork(estimate.Refine(q.Chain.Quantizer, c.Rows, c.Cols))
+			}
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// together is how many of the first runs are refined at the same time.
+func (q *quantization) together(list []*coupled) int {
+	left := room{left: q.Memory / outputShare}
+	for i, c := range list {
+		need := int64(c.n) * int64(8*c.n+4*c.Cols) // moments with and without damping, errors
+		if c.lo == 0 {
+			need += int64(c.Rows) * int64(c.Cols) // codes
+		}
+		if !left.take(need) || i == max(1, q.Threads) {
+			return max(i, 1)
+		}
+	}
+	return len(list)
+}
+
+// refineRuns refines runs at the same time, which share the threads.
+func (q *quantization) refineRuns(ctx context.Context, list []*coupled) (err error) {
+	for _, c := range list {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		moments, err := q.outputs.of(w.name, w.Rows, i)
-		if err != nil {
-			return err
+		if c.lo == 0 {
+			c.unpack()
 		}
-		if err := r.Refine(b.Slice(lo, lo+n, w.Rows), w.Matrix.Slice(lo, lo+n), moments, q.Threads); err != nil {
-			return err
+		if c.moments, err = q.outputs.of(c.name, c.Rows, c.lo); err != nil {
+			return c.named(err)
 		}
-		lo += n
 	}
-	effort.TallyOf(ctx).AddWork(estimate.Refine(q.Chain.Quantizer, w.Rows, w.Cols))
-	quant.Pack(w.file[:l.Codes], b.Codes, s.Bits)
-	quant.PackAlpha(w.file[l.Codes:], b, s)
-	b.Dequantize(w.hat, s)
+	threads := (max(1, q.Threads) + len(list) - 1) / len(list)
+	failed := make([]error, len(list))
+	var wait sync.WaitGroup
+	for i, c := range list {
+		wait.Go(func() {
+			failed[i] = c.refiner.Refine(c.blocks.Slice(c.lo, c.lo+c.n, c.Rows), c.Matrix.Slice(c.lo, c.lo+c.n), c.moments, threads)
+			c.moments = nil
+		})
+	}
+	wait.Wait()
+	for i, err := range failed {
+		if err != nil {
+			return list[i].named(err)
+		}
+	}
 	return nil
 }
 

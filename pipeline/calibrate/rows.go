@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"unsafe"
 )
 
 // room is the memory still available, in bytes.
-type room struct{ left int64 }
+type room struct {
+	left  int64
+	spare [][]float32 // of matrices that were closed: new memory would have to be cleared first
+}
 
 // take reserves n bytes, and reports whether there was room for them.
 func (r *room) take(n int64) bool {
@@ -19,6 +23,22 @@ func (r *room) take(n int64) bool {
 	}
 	r.left -= n
 	return true
+}
+
+// memory returns n values, which the caller has reserved. They are arbitrary.
+func (r *room) memory(n int) []float32 {
+	var unused int64
+	for i, s := range r.spare {
+		if len(s) == n {
+			r.spare = slices.Delete(r.spare, i, i+1)
+			return s
+		}
+		unused += 4 * int64(len(s))
+	}
+	if unused > r.left {
+		r.spare = nil
+	}
+	return make([]float32, n)
 }
 
 // rows is a matrix of activations, [n, width] float32: in memory if there is room, else in an unnamed file.
@@ -33,7 +53,7 @@ type rows struct {
 func newRows(r *room, dir string, n, width int) (*rows, error) {
 	m := &rows{n: int64(n), width: width}
 	if r.take(4 * int64(n) * int64(width)) {
-		m.mem = make([]float32, n*width)
+		m.mem = r.memory(n * width)
 		return m, nil
 	}
 	f, err := os.CreateTemp(dir, "activations-*.tmp")
@@ -108,8 +128,10 @@ func (m *rows) close(r *room) {
 	if m == nil {
 		return
 	}
-	r.left += 4 * int64(len(m.mem))
-	m.mem = nil
+	if m.mem != nil {
+		r.left += 4 * int64(len(m.mem))
+		r.spare, m.mem = append(r.spare, m.mem), nil
+	}
 	if m.file != nil {
 		m.file.Close()
 		_ = os.Remove(m.file.Name())

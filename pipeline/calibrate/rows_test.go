@@ -18,7 +18,7 @@ func TestRows(t *testing.T) {
 		left   int64 // while the rows are there
 	}{{"memory", 4 * n * width, 0}, {"file", 4*n*width - 1, 4*n*width - 1}} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, r := t.TempDir(), &room{c.memory}
+			dir, r := t.TempDir(), &room{left: c.memory}
 			m, err := newRows(r, dir, n, width)
 			check(t, err)
 			if r.left != c.left {
