@@ -101,7 +101,7 @@ LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.release=$(VERSI
 RACED := ./runtime/kernel ./backends/cpu ./internal/blob ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan ./pipeline/shared \
 	./publish/dir ./publish/hubs ./publish/oci ./publish/s3
 # Packages whose numbers must not depend on the processor.
-EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
+EXACT := ./runtime/kernel ./runtime/picture ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
 .PHONY: help
 help: ## list the targets

@@ -34,13 +34,13 @@ func (f Filter) weight(x float64) float64 {
 	case x >= f.support():
 		return 0
 	case f == Lanczos:
-		return sinc(x) * sinc(x/3)
+		return float64(sinc(x) * sinc(x/3))
 	case f == Bilinear:
 		return 1 - x
 	case x < 1: // Keys' cubic with a = -0.5
 		return float64((float64(1.5*x)-2.5)*x*x) + 1
 	default:
-		return (float64((float64((x-5)*x)+8)*x) - 4) * -0.5
+		return float64((float64((float64((x-5)*x)+8)*x) - 4) * -0.5)
 	}
 }
 
