@@ -6,12 +6,11 @@
 package prompt
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime/picture"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Kind says what a piece is.
@@ -41,8 +40,8 @@ const (
 )
 
 // Parse splits a prompt. Pieces of text are never empty and are to be tokenized one by one. A mark that is not closed on its line
-// is text. A mark without a name and a `<hw>` that holds anything but two positive numbers are errors: the engine would go on
-// with an undefined size.
+// is text. A mark without a name and a `<hw>` that holds anything but two positive numbers are an [exit.UsageError]: the engine
+// would go on with an undefined size.
 func Parse(text string) ([]Piece, error) {
 	mark, size := regexp.MustCompile(marks), regexp.MustCompile(sizes)
 	var list []Piece
@@ -66,7 +65,7 @@ func Parse(text string) ([]Piece, error) {
 			p = Piece{Kind: Sound, Text: text[m[4]:m[5]]}
 		}
 		if p.Text == "" {
-			return nil, fmt.Errorf("%s in the prompt names no file: %w", text[m[0]:m[1]], tensor.ErrCorrupt)
+			return nil, exit.Usagef("%s in the prompt names no file", text[m[0]:m[1]])
 		}
 		list = append(list, p)
 	}
@@ -78,18 +77,14 @@ func Parse(text string) ([]Piece, error) {
 
 // parseSize reads "HEIGHT,WIDTH", with spaces where the engine skips them.
 func parseSize(s string) (picture.Size, error) {
-	m := regexp.MustCompile(`^\s*(\d+)\s*,\s*(\d+)\s*$`).FindStringSubmatch(s)
+	m := regexp.MustCompile(`^\s*([1-9]\d*)\s*,\s*([1-9]\d*)\s*$`).FindStringSubmatch(s)
 	if m == nil {
-		return picture.Size{}, fmt.Errorf("<hw>%s</hw> is not HEIGHT,WIDTH in pixels: %w", s, tensor.ErrCorrupt)
+		return picture.Size{}, exit.Usagef("<hw>%s</hw> is not HEIGHT,WIDTH in pixels", s)
 	}
 	h, err := strconv.Atoi(m[1])
 	w, err2 := strconv.Atoi(m[2])
-	if err != nil || err2 != nil {
-		return picture.Size{}, fmt.Errorf("<hw>%s</hw> is out of range: %w", s, tensor.ErrUnsupported)
+	if err != nil || err2 != nil || h > picture.MaxPixels/w {
+		return picture.Size{}, exit.Usagef("<hw>%s</hw> is more than %d pixels", s, picture.MaxPixels)
 	}
-	size := picture.Size{Height: h, Width: w}
-	if err := size.Check(); err != nil {
-		return picture.Size{}, fmt.Errorf("<hw>%s</hw>: %w", s, err)
-	}
-	return size, nil
+	return picture.Size{Height: h, Width: w}, nil
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/prompt"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func TestParse(t *testing.T) {
@@ -53,20 +53,21 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]error{
-		"<img></img>":                                   tensor.ErrCorrupt,
-		"<audio></audio>":                               tensor.ErrCorrupt,
-		"<img><hw>1,2</hw></img>":                       tensor.ErrCorrupt,
-		"<img><hw>448</hw>a</img>":                      tensor.ErrCorrupt,
-		"<img><hw>448x672</hw>a</img>":                  tensor.ErrCorrupt,
-		"<img><hw>-448,672</hw>a</img>":                 tensor.ErrCorrupt,
-		"<img><hw>0,672</hw>a</img>":                    tensor.ErrCorrupt,
-		"<img><hw>100000,100000</hw>a</img>":            tensor.ErrUnsupported,
-		"<img><hw>99999999999999999999,1</hw>a</img>":   tensor.ErrUnsupported,
-		"fine <img>a</img> <img><hw>, </hw>b.png</img>": tensor.ErrCorrupt,
+	for in, want := range map[string]string{
+		"<img></img>":                                   "names no file",
+		"<audio></audio>":                               "names no file",
+		"<img><hw>1,2</hw></img>":                       "names no file",
+		"<img><hw>448</hw>a</img>":                      "<hw>448</hw> is not HEIGHT,WIDTH in pixels",
+		"<img><hw>448x672</hw>a</img>":                  "is not HEIGHT,WIDTH",
+		"<img><hw>-448,672</hw>a</img>":                 "is not HEIGHT,WIDTH",
+		"<img><hw>0,672</hw>a</img>":                    "is not HEIGHT,WIDTH",
+		"<img><hw>100000,100000</hw>a</img>":            "is more than 67108864 pixels",
+		"<img><hw>99999999999999999999,1</hw>a</img>":   "is more than 67108864 pixels",
+		"fine <img>a</img> <img><hw>, </hw>b.png</img>": "is not HEIGHT,WIDTH",
 	} {
-		if got, err := prompt.Parse(in); !errors.Is(err, want) || got != nil {
-			t.Errorf("%q: %v, %v, want %v", in, got, err, want)
+		got, err := prompt.Parse(in)
+		if _, ok := errors.AsType[*exit.UsageError](err); !ok || got != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v, want %s", in, got, err, want)
 		}
 	}
 }
