@@ -13,7 +13,9 @@ type Policy struct {
 	Default Spec
 	// Table is the spec of the embedding table and of the head.
 	Table Spec
-	// AutoBlock lets a matrix whose columns do not divide into blocks take the largest block that does.
+	// Tower is the spec of the matrices of towers.
+	Tower Spec
+	// AutoBlock lets a matrix whose columns do not divide into blocks take the largest block that does. Matrices of towers always may.
 	AutoBlock bool
 	Overrides []Override
 	// Fixed gives the specs of single matrices by name, and takes precedence over all other fields: an
@@ -47,6 +49,7 @@ const (
 	Body  Role = iota
 	Table      // embedding and head
 	Fine       // small and sensitive: routers, gates. They are Half unless overridden.
+	Tower      // a matrix of an encoder of other input
 )
 
 // Choose picks the spec of a matrix of cols columns that is stored from the checkpoint tensor name. The
@@ -63,6 +66,8 @@ func (p *Policy) Choose(name string, role Role, rows, cols int) (Choice, error) 
 		c.Spec = p.Table
 	case Fine:
 		c.Spec = Half
+	case Tower:
+		c.Spec = p.Tower
 	}
 	for i, o := range p.Overrides {
 		if !o.Match.MatchString(name) {
@@ -74,7 +79,7 @@ func (p *Policy) Choose(name string, role Role, rows, cols int) (Choice, error) 
 	if err := c.Spec.Validate(); err != nil {
 		return Choice{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if b := c.Spec.Block; p.AutoBlock && b != WholeRow && cols%b != 0 {
+	if b := c.Spec.Block; (p.AutoBlock || role == Tower) && b != WholeRow && cols%b != 0 {
 		c.AutoFrom = b
 		c.Spec.Block = WholeRow
 		for _, smaller := range []int{64, 32} {

@@ -37,6 +37,20 @@ type Config struct {
 		EOS          string `json:"eos"`
 	} `json:"jinja"`
 
+	// Visual: prompts may have pictures, which the part "visual" reads.
+	Visual bool `json:"is_visual"`
+	// ImageSize is the edge of the picture that every picture becomes, in pixels. ImageMean and ImageNorm normalise its values v,
+	// from 0 to 255: (v - mean) * norm.
+	ImageSize     int        `json:"image_size"`
+	ImageSizeUnit int        `json:"image_size_unit"`
+	ImageMean     [3]float32 `json:"image_mean"`
+	ImageNorm     [3]float32 `json:"image_norm"`
+	// ImagePad is the token in place of which the rows of pictures are put, VisionStart and VisionEnd are those around them; the last two
+	// are left out if one is negative.
+	ImagePad    int32 `json:"image_pad"`
+	VisionStart int32 `json:"vision_start"`
+	VisionEnd   int32 `json:"vision_end"`
+
 	ThreadNum     int    `json:"thread_num"`
 	Precision     string `json:"precision"`
 	Memory        string `json:"memory"`
@@ -72,6 +86,9 @@ func readConfig(dir string) (*Config, error) {
 		LLMModel: mnn.GraphFile(""), LLMWeight: mnn.WeightFile(""), TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
+		ImageSize: 448, ImageSizeUnit: 1, ImagePad: 151859, VisionStart: 151857, VisionEnd: 151858,
+		ImageMean:   [3]float32{122.7709383, 116.7460125, 104.09373615},
+		ImageNorm:   [3]float32{1 / (0.26862954 * 255), 1 / (0.26130258 * 255), 1 / (0.27577711 * 255)},
 		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1, RepetitionPenalty: 1,
 	}
 	files := struct {
@@ -114,6 +131,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("attention_type \"mix\" with sliding_window %d: %w", c.SlidingWindow, tensor.ErrUnsupported)
 	case c.AttnScale != 0:
 		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
+	case c.Visual && (c.ImageSize < 1 || c.ImageSize > 1<<14 || c.ImageSizeUnit != 1):
+		return fmt.Errorf("image_size %d, image_size_unit %d: %w", c.ImageSize, c.ImageSizeUnit, tensor.ErrUnsupported)
 	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
 		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)
 	}

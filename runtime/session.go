@@ -39,7 +39,8 @@ type Session struct {
 	embed  func(tokens []int32) ([]float32, error)
 	x      []float32 // embeddings of a call
 	token  [1]int32
-	tokens []int32 // of the conversation; of another length if they are not known
+	tokens []int32   // of the conversation; of another length if they are not known
+	shown  []float32 // rows that the next tokens ImagePad become
 	// Turns, if set, are what Prefill, Decode and Score take before they compute; sessions that share them are fair to each other.
 	Turns *Turns
 	// Observe, if set, receives intermediate values of every call; see backend.Call.
@@ -50,19 +51,27 @@ type Session struct {
 
 // NewSession compiles the graph of the text model for a backend, such as that of backends/cpu.
 func NewSession(p *Package, b backend.Backend, o Options) (*Session, error) {
-	threads := o.Threads
-	if threads <= 0 {
-		threads = goruntime.GOMAXPROCS(0)
-	}
-	exe, err := b.Compile(p.Text().Graph, p.Text().weights, backend.Options{
-		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
-		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
-	})
+	exe, err := compile(p, p.Text(), b, o)
 	if err != nil {
 		return nil, err
 	}
 	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed}, nil
 }
+
+// compile compiles the graph of a part.
+func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Executable, error) {
+	threads := o.Threads
+	if threads <= 0 {
+		threads = goruntime.GOMAXPROCS(0)
+	}
+	return b.Compile(part.Graph, part.weights, backend.Options{
+		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
+		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
+	})
+}
+
+// Show gives the session rows of pictures, [rows, hidden], which the next tokens Config.ImagePad become, in order.
+func (s *Session) Show(rows []float32) { s.shown = append(s.shown, rows...) }
 
 // Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
 // as s.
@@ -126,7 +135,7 @@ func (s *Session) Len() int { return s.states[0].Len() }
 func (s *Session) Reset() {
 	s.keep(1)
 	s.states[0].Reset()
-	s.tokens = s.tokens[:0]
+	s.tokens, s.shown = s.tokens[:0], nil
 }
 
 // keep sets the number of states to n.
@@ -247,11 +256,12 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if err != nil {
 		return nil, err
 	}
+	seen := s.show(tokens, c.Embeddings)
 	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
 	if l, err = s.exe.Run(ctx, s.states, c); err != nil {
 		return nil, err
 	}
-	if len(s.states) == 1 && c.Offset == 0 {
+	if len(s.states) == 1 && c.Offset == 0 && !seen { // the tokens of a picture do not say which one it is
 		s.tokens = append(s.tokens, tokens...)
 	}
 	if c.Defer {
@@ -265,4 +275,19 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 		return nil, fmt.Errorf("%d logits for %d positions: %w", len(l), rows, tensor.ErrCorrupt)
 	}
 	return l, nil
+}
+
+// show puts the rows of pictures in place of embeddings, and reports whether there were any.
+func (s *Session) show(tokens []int32, embeddings []float32) (seen bool) {
+	if len(s.shown) == 0 {
+		return false
+	}
+	width := len(embeddings) / len(tokens)
+	for i, t := range tokens {
+		if t == s.pkg.Config.ImagePad && len(s.shown) >= width {
+			s.shown = s.shown[copy(embeddings[i*width:(i+1)*width], s.shown):]
+			seen = true
+		}
+	}
+	return seen
 }

@@ -183,7 +183,7 @@ func (r *Result) Failed() []string {
 // so that a report shows everything; when the package's bytes are already wrong the expensive ones are skipped.
 func Run(ctx context.Context, s *Subject) (*Result, error) {
 	r, fatal, passed := &Result{}, "", map[string]bool{}
-	for _, c := range s.Options.Checks.All() {
+	for _, c := range s.Options.Checks.of(s.Package) {
 		name := c.String()
 		if _, names := c.(interface{ namesOnly() }); fatal != "" && !names {
 			r.add(c, Finding{Skipped: true, Detail: fatal + " failed"})

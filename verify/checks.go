@@ -1,6 +1,9 @@
 package verify
 
-import "github.com/llmexport/llmexport/publish/manifest"
+import (
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+)
 
 // Checks holds the options of the checks that have any. Its fields are keys of a recipe's section verify.
 type Checks struct {
@@ -12,7 +15,7 @@ type Checks struct {
 	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
 
-// All returns the checks in the order in which they run: cheap and fundamental ones first.
+// All returns the checks of every package in the order in which they run: cheap and fundamental ones first.
 func (c *Checks) All() []Check {
 	return []Check{
 		layout{},
@@ -30,6 +33,15 @@ func (c *Checks) All() []Check {
 		activations{},
 		golden{},
 	}
+}
+
+// of returns the checks of a package: those of parts that it has, too.
+func (c *Checks) of(p *runtime.Package) []Check {
+	list := c.All()
+	if p.Visual() != nil {
+		list = append(list, pictures{})
+	}
+	return list
 }
 
 // NewChecks returns the default options.
@@ -51,7 +63,7 @@ func Names() []string {
 
 // Hint returns the hint for a check that failed, and "" if there is none of its name.
 func Hint(failed manifest.Check) string {
-	for _, c := range new(Checks).All() {
+	for _, c := range append(new(Checks).All(), pictures{}) {
 		if c.String() == failed.Name {
 			return c.Hint(failed.Value)
 		}

@@ -66,6 +66,9 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return f, err
 	}
 	for _, part := range s.Package.Parts[1:] {
+		if part == s.Package.Visual() {
+			continue // the check pictures runs it
+		}
 		f = f.and(part.GraphFile + " was not run, because the source describes no computation for it")
 	}
 	return s.graphFar(ctx, len(w), f)
@@ -74,34 +77,13 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 // sourceSession runs the text model of pkg, which is the package or a part of it, with the source's own weights in
 // float32.
 func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) {
-	names := map[string][]string{} // of weights, and of a bias
-	for _, t := range s.Manifest.Tensors {
-		if t.File != pkg.Text().WeightFile {
-			continue
-		}
-		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
-	}
 	table, _, err := s.Source.open(s.Source.Model.Embedding)
 	if err != nil {
 		return nil, err
 	}
 	hidden := s.Source.Model.Hidden
 	return runtime.NewSession(pkg, cpu.Backend{}, runtime.Options{
-		Mode: backend.Float, Threads: s.Options.Threads,
-		Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
-			list, ok := names[op.Name]
-			if n, inline := op.Param.(*mnn.LayerNorm); inline && !ok && n.External == nil {
-				return nil, nil, nil // factors that only the graph has
-			}
-			if !ok {
-				return nil, nil, fmt.Errorf("no tensor of the manifest belongs to this op")
-			}
-			if weights, err = s.Source.floats(list[0], elements(op)); err != nil || len(list) == 1 {
-				return weights, nil, err
-			}
-			bias, err = s.Source.floats(list[1], biases(op))
-			return weights, bias, err
-		},
+		Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(pkg.Text()),
 		Embed: func(tokens []int32) ([]float32, error) {
 			v := make([]float32, len(tokens)*hidden)
 			for i, t := range tokens {
@@ -112,6 +94,30 @@ func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) 
 			return v, nil
 		},
 	})
+}
+
+// replace returns the source's own weights for the ops of a part.
+func (s *Subject) replace(part *runtime.Part) func(op *mnn.Op) (weights, bias []float32, err error) {
+	names := map[string][]string{} // of weights, and of a bias
+	for _, t := range s.Manifest.Tensors {
+		if t.File == part.WeightFile {
+			names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
+		}
+	}
+	return func(op *mnn.Op) (weights, bias []float32, err error) {
+		list, ok := names[op.Name]
+		if n, inline := op.Param.(*mnn.LayerNorm); inline && !ok && n.External == nil {
+			return nil, nil, nil // factors that only the graph has
+		}
+		if !ok {
+			return nil, nil, fmt.Errorf("no tensor of the manifest belongs to this op")
+		}
+		if weights, err = s.Source.floats(list[0], elements(op)); err != nil || len(list) == 1 {
+			return weights, nil, err
+		}
+		bias, err = s.Source.floats(list[1], biases(op))
+		return weights, bias, err
+	}
 }
 
 // floats reads all n elements of a tensor.

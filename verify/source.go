@@ -23,6 +23,8 @@ type Source struct {
 	// Reference is nil if the weights were not kept: then Tensors cannot be read, and checks that need the float model are
 	// skipped.
 	Reference Reference
+	// Vision is nil if there is no tower that reads pictures, or no Reference.
+	Vision *Vision
 	// Part returns the reference of a model that has only the given layers, in that order. It is set if
 	// Reference is.
 	Part func(layers []int) (Reference, error)

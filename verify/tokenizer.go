@@ -116,7 +116,7 @@ type Parity struct {
 func (s *Subject) parity(list []parity.String) Parity {
 	lead := s.lead()
 	want := func(text string) []int32 {
-		return append(s.Source.Tokenizer.PrefixIDs(), s.Source.Tokenizer.Encode(lead+text, false)...)
+		return append(slices.Clone(s.Source.Facts.Prefix), s.Source.Tokenizer.Encode(lead+text, false)...)
 	}
 	got := func(text string) []int32 { return s.Package.Tokenizer.Encode(lead + text) }
 	r := parity.Compare(want, got, list, max(1, s.Options.Threads))

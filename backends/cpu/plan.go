@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -168,7 +169,7 @@ func (p *planner) step(s step) {
 	p.f.steps = append(p.f.steps, s)
 }
 
-// input returns an input as the engine feeds it: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// input returns an input as the engine feeds it: pictures, embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // ops.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
 func (p *planner) input(n *node, op *mnn.Op) error {
 	if p.e.expert {
@@ -179,6 +180,16 @@ func (p *planner) input(n *node, op *mnn.Op) error {
 		return p.put(n, v)
 	}
 	switch op.Name {
+	case mnn.PicturesInput:
+		shape, err := ops.Pictures(op.Param.(*mnn.Input), p.tokens*p.f.key.width)
+		if err != nil {
+			return err
+		}
+		p.flush()
+		v := p.make(shape...)
+		v.buffer.uses++ // calls write it before the first step
+		p.f.embeddings = append(p.f.embeddings, v.floats())
+		return p.put(n, v)
 	case "input_ids":
 		p.flush()
 		v := p.make(p.tokens, 1, p.f.key.width)

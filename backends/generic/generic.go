@@ -252,7 +252,7 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []ops.Tensor) ([]ops
 		if r.exe.expert {
 			return one(r.input0, nil)
 		}
-		return one(r.input(op.Name))
+		return one(r.input(op.Name, p))
 	case *mnn.Blob:
 		return one(r.exe.consts[i], nil)
 	case *mnn.Convolution:
@@ -290,11 +290,14 @@ func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 	return []ops.Tensor{sum, y}, err
 }
 
-// input returns an input as the engine feeds it: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// input returns an input as the engine feeds it: pictures, embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // [WindowMask], positions [1, tokens], and the index of the first position whose logits are wanted.
-func (r *run) input(name string) (ops.Tensor, error) {
+func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	c := r.call
 	switch name {
+	case mnn.PicturesInput:
+		shape, err := ops.Pictures(p, len(c.Embeddings))
+		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
 	case "input_ids":
 		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case "attention_mask":

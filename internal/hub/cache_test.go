@@ -44,6 +44,7 @@ func TestCacheLayout(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+		"preprocessor_config.json", "processor_config.json",
 		"model.safetensors", "tiktoken.model", "qwen.tiktoken", "tekken.json", "vocab.json", "merges.txt", "vocab.txt"} {
 		add("models--org--tiny/.no_exist/" + commit + "/" + name)
 	}

@@ -44,7 +44,8 @@ func safePath(s string) bool {
 
 // fixedNames are the files that programs look for without having read a list.
 var fixedNames = slices.Concat([]string{"config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
-	"added_tokens.json", "chat_template.jinja", "chat_template.json", singleFile, indexFile}, slices.Concat(vocabularies...))
+	"added_tokens.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json",
+	singleFile, indexFile}, slices.Concat(vocabularies...))
 
 // MaxSize returns the largest accepted size of a checkpoint file other than weights, in bytes: of a tokenizer (large ones have
 // 30 MB), of the index (which has a line for each tensor), and of all other files (no known one exceeds 1 MB).
@@ -70,7 +71,7 @@ func (f File) checkSize() error {
 func wanted(base string) bool {
 	switch base {
 	case "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-		"chat_template.jinja", "chat_template.json", "README.md", indexFile:
+		"chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json", "README.md", indexFile:
 		return true
 	}
 	if vocabularyRank(base) < len(vocabularies) {

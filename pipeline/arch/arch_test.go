@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -73,7 +74,7 @@ func readHeader(t testing.TB, path string) []tensor.Info {
 	return infos
 }
 
-// edit returns a config with some keys replaced; removed deletes a key.
+// edit returns a config with some keys replaced, "outer.inner" within an object; removed deletes a key.
 func edit(t testing.TB, config []byte, changes map[string]any) []byte {
 	t.Helper()
 	var fields map[string]any
@@ -81,11 +82,17 @@ func edit(t testing.TB, config []byte, changes map[string]any) []byte {
 		t.Fatal(err)
 	}
 	for k, v := range changes {
+		of := fields
+		if outer, inner, nested := strings.Cut(k, "."); nested {
+			if x, ok := fields[outer].(map[string]any); ok {
+				of, k = x, inner
+			}
+		}
 		if v == removed {
-			delete(fields, k)
+			delete(of, k)
 			continue
 		}
-		fields[k] = v
+		of[k] = v
 	}
 	out, err := json.MarshalIndent(fields, "", "  ")
 	if err != nil {

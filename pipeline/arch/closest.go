@@ -92,6 +92,9 @@ func likeness(a, b string) int {
 	return n
 }
 
+// towers matches tensors of other modalities.
+var towers = regexp.MustCompile(visionTensors + `|` + joinerTensors + `|` + audioTensors)
+
 // number matches the number of a layer or an expert in the name of a tensor.
 var number = regexp.MustCompile(`(^|\.)[0-9]+(\.|$)`)
 
@@ -104,7 +107,7 @@ func parts(infos []tensor.Info) map[string]string {
 	found, norms := map[string]string{}, map[string]bool{}
 	for _, info := range infos {
 		name := number.ReplaceAllString(info.Name, "$1*$2")
-		if roles[name] || len(roles) == maxRoles || drafts.MatchString(name) {
+		if roles[name] || len(roles) == maxRoles || drafts.MatchString(name) || towers.MatchString(info.Name) {
 			continue
 		}
 		roles[name] = true

@@ -42,6 +42,8 @@ type record struct {
 	ignored map[string]bool
 	// root is the whole file.
 	root *Config
+	// towers are those of the model.
+	towers []*Tower
 	// model is the prefix of tensors outside the layers, and head the name of the head, in a checkpoint where the model
 	// is part of a larger one; otherwise empty.
 	model, head string

@@ -61,7 +61,11 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 		text := fmt.Sprintf("%s is %v (%d x %d), too small for %d x %d of %s", v.Tensor, o.of.Shape, rows, cols, v.Rows, v.width(), v.Name)
 		return nil, []string{text}, nil
 	}
-	if v.Then == nil {
+	switch {
+	case v.Flat: // whole
+		n, cols := matrix(o.of.Shape)
+		c.mark(v.Tensor, &View{Rows: int(n), Cols: int(cols)})
+	case v.Then == nil:
 		c.mark(v.Tensor, v)
 	}
 	for _, t := range o.whole() {

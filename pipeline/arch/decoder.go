@@ -16,7 +16,7 @@ import (
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
 //	h = EmbeddingScale · EmbeddingNorm(Embedding[token]) + Positions[FirstPosition + position]
-//	for each layer, for each of its branches: h = Gain · (h + Scale · PostNorm(Block(Norm(h))))
+//	for each layer, for each of its branches: h = Gain · (h + Scale · Factors · PostNorm(Block(Norm(h))))
 //	logits = cap(LogitScale · Head · FinalNorm(h))      cap(x) = LogitCap · tanh(x / LogitCap)
 type Decoder struct {
 	// Family is the name in the table of families; ModelType is the checkpoint's own word.
@@ -42,6 +42,9 @@ type Decoder struct {
 	Tied bool
 	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds the scaled logits; 0 stands for none.
 	LogitScale, LogitCap float64
+
+	// Inserted: rows of towers can take the place of token rows, so the states before the first layer keep their coordinates.
+	Inserted bool
 
 	// Precision is "normal" if hidden states exceed the range of fp16 (65504), else empty.
 	Precision string
@@ -112,13 +115,14 @@ func (l Layer) each(yield func(Block) bool) bool {
 	return true
 }
 
-// Branch is h = Gain · (h + Scale · PostNorm(Block(Norm(h)))).
+// Branch is h = Gain · (h + Scale · Factors · PostNorm(Block(Norm(h)))).
 type Branch struct {
 	// Parallel: the branch reads the same stream as the branch before it.
 	Parallel bool
 	Norm     *Norm // or nil
 	Block    Block
 	PostNorm *Norm   // or nil
+	Factors  Weight  // [Hidden], or without tensor
 	Scale    float64 // 0 stands for 1
 	Gain     Weight  // [1], or without tensor
 }
@@ -132,7 +136,7 @@ type Block interface {
 	vectors(f func(w Weight))
 }
 
-// Attention is causal grouped-query attention:
+// Attention is grouped-query attention, causal unless it is Bidirectional:
 //
 //	q, k, v = Q x, K x, VNorm(V x), in heads of HeadDim; without V, v = VNorm(K x)
 //	q, k = rotate(clip(QNorm(q))), rotate(clip(KNorm(k))), or the norms after the rotation; v = clip(v)
@@ -154,6 +158,8 @@ type Attention struct {
 	// Window is the number of positions that a query attends to, including its own; 0 stands for all. Chunk, if not 0,
 	// restricts a query to positions p with the same p/Chunk.
 	Window, Chunk int
+	// Bidirectional: a query attends to all positions, also to later ones. Without Window, Chunk, Sinks, Slopes and Cap.
+	Bidirectional bool
 	// Sinks [Heads], if it has a tensor, are the scores of a key without a value that all queries attend to. Scale does not
 	// apply.
 	Sinks Weight
@@ -207,6 +213,8 @@ const (
 	GELU     Activation = "gelu"      // x·Φ(x), by erf
 	GELUTanh Activation = "gelu_tanh" // its tanh form
 	ReLU2    Activation = "relu2"     // max(x, 0)²
+	// QuickGELU is x·sigmoid(1.702·x).
+	QuickGELU Activation = "quick_gelu"
 	// XIELU (arXiv 2411.13010) is Alphas[0]·x² + Beta·x above 0, else Alphas[1]·(exp(x)-1-x) + Beta·x.
 	XIELU Activation = "xielu"
 	// ClampedSwiGLU (gpt-oss): g = min(g, Limit), u = clamp(u, ±Limit): (u + 1)·g·sigmoid(Alpha·g).
@@ -269,7 +277,7 @@ type Experts struct {
 }
 
 // Sum is the sum over branches of Scale · PostNorm(Block(Norm(x))), where x is the input of the sum. No branch is Parallel or
-// has a Gain.
+// has Factors or a Gain.
 type Sum struct{ Branches []Branch }
 
 // ShortConv is LFM2's gated short convolution: B, C, X = In x; y = Out (C * (conv(B * X) + Bias)).
@@ -343,30 +351,35 @@ func (d *Decoder) Linears(f func(name string, l *Linear)) {
 
 // weights calls f with every slot that needs a tensor. The head of a tied model is not repeated.
 func (d *Decoder) weights(f func(Weight)) {
-	linear := func(_ string, l *Linear) {
-		f(l.Weight)
-		if l.Bias.Tensor != "" {
-			f(l.Bias)
-		}
-	}
 	f(d.Embedding)
 	d.EmbeddingNorm.vectors(f)
 	some(f, d.Positions)
 	for _, layer := range d.Layers {
-		for _, b := range layer {
-			b.Norm.vectors(f)
-			b.Block.linears(linear)
-			b.Block.vectors(f)
-			b.PostNorm.vectors(f)
-			some(f, b.Gain)
-		}
+		layer.weights(f)
 	}
 	d.FinalNorm.vectors(f)
 	if !d.Tied {
-		linear("head", &d.Head)
+		d.Head.weights(f)
 	} else if d.Head.Bias.Tensor != "" {
 		f(d.Head.Bias)
 	}
+}
+
+// weights calls f with the slots of a layer.
+func (l Layer) weights(f func(Weight)) {
+	for _, b := range l {
+		b.Norm.vectors(f)
+		b.Block.linears(func(_ string, l *Linear) { l.weights(f) })
+		b.Block.vectors(f)
+		b.PostNorm.vectors(f)
+		some(f, b.Factors, b.Gain)
+	}
+}
+
+// weights calls f with the matrix of a linear layer, and with the bias if there is one.
+func (l *Linear) weights(f func(Weight)) {
+	f(l.Weight)
+	some(f, l.Bias)
 }
 
 func layerName(i int) string { return "layers." + strconv.Itoa(i) + "." }

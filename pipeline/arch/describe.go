@@ -11,14 +11,16 @@ import (
 type Model struct {
 	// Text is the language model. It also has what is known about the checkpoint as a whole.
 	Text *Decoder
-	// Towers are the encoders of other input. No family describes one yet: their tensors are left out, with a note.
-	Towers []Tower
+	// Towers are the encoders of other input. Those that no family describes are left out, with a note.
+	Towers []*Tower
 }
 
-// Tower is an encoder whose output takes the place of token embeddings.
-type Tower struct {
-	// Name is that of the tower's part of a package, "visual" or "audio".
-	Name string
+// weights calls f with every slot that needs a tensor.
+func (m *Model) weights(f func(Weight)) {
+	m.Text.weights(f)
+	for _, t := range m.Towers {
+		t.weights(f)
+	}
 }
 
 // Options of [Describe].
@@ -55,8 +57,9 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Model, error
 	d.Family, d.ModelType, d.Architecture = f.modelType, f.modelType, architecture
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
 	d.Notes = append(d.Notes, c.notes...)
-	if err := claim(d, tensors, c.tensors); err != nil {
+	m := &Model{Text: d, Towers: c.towers}
+	if err := claim(m, tensors, c.tensors); err != nil {
 		return nil, err
 	}
-	return &Model{Text: d}, nil
+	return m, nil
 }

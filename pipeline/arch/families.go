@@ -158,7 +158,7 @@ func ModelTypes() []string {
 type Known struct {
 	ModelType     string
 	Architectures []string
-	// Texts are the model types of the text models that a multimodal model can have; only they are described.
+	// Texts are the model types of the text models that a multimodal model can have, if only they are described.
 	Texts []string
 }
 
@@ -169,7 +169,7 @@ func Table() []Known {
 		list = append(list, Known{ModelType: f.modelType, Architectures: f.architectures})
 	}
 	for modelType, m := range multimodals {
-		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" })
+		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" || m.tower != nil })
 		list = append(list, Known{modelType, []string{m.architecture}, texts})
 	}
 	slices.SortFunc(list, func(a, b Known) int { return strings.Compare(a.ModelType, b.ModelType) })

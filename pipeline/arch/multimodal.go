@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// multimodal is a model with vision or audio, of which only the text model is described. Its config is in text_config,
-// its tensors have a prefix, and the rest of the file and of the tensors is known: towers and projectors are left out,
-// with a note.
+// multimodal is a model with vision or audio. Its config is in text_config, its tensors have a prefix, and the rest of the file
+// and of the tensors is known: towers and projectors that no family describes are left out, with a note.
 //
 // Rotation by several axes (mrope) is the plain one: the axes of text are equal.
 type multimodal struct {
@@ -19,6 +18,8 @@ type multimodal struct {
 	texts map[string]textModel
 	// missing are the values of the text class that published files leave out.
 	missing map[string]int
+	// tower describes the tower, whose rows have width elements; nil if it is left out. It returns nil if vision_config is no object.
+	tower func(c *Config, width int) *vision
 }
 
 // textModel describes a text_config. Its architecture may be missing there; empty if no name is accepted.
@@ -33,26 +34,34 @@ var multimodals = map[string]multimodal{
 		"gemma3_text": {"Gemma3ForCausalLM", gemma3{inner: true}.describe},
 	}, map[string]int{
 		"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-	}},
-	"gemma4": {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil},
-	"llama4": {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil},
+	}, nil},
+	"gemma4": {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, nil},
+	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
+		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},
+	}, nil, internVLTower},
+	"llama4": {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
+	"llava": {"LlavaForConditionalGeneration", map[string]textModel{
+		"llama": {"LlamaForCausalLM", describeLlama}, "mistral": {"MistralForCausalLM", describeMistral}, "qwen2": {"Qwen2ForCausalLM", describeQwen2},
+	}, map[string]int{
+		"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+	}, llavaTower},
 	"mistral3": {"Mistral3ForConditionalGeneration", map[string]textModel{
 		"mistral": {"", describeMistral}, "ministral": {"", describeMistral}, "ministral3": {"Ministral3ForCausalLM", describeMinistral3},
-	}, nil},
+	}, nil, nil},
 	"qwen2_vl": {"Qwen2VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_vl_text": {"", qwenText{}.describe},
-	}, map[string]int{"max_window_layers": 80}},
+	}, map[string]int{"max_window_layers": 80}, nil},
 	"qwen2_5_vl": {"Qwen2_5_VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_5_vl_text": {"", qwenText{}.describe},
-	}, map[string]int{"max_window_layers": 80}},
-	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil},
+	}, map[string]int{"max_window_layers": 80}, nil},
+	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil, nil},
 	"qwen3_5_moe": {"Qwen3_5MoeForConditionalGeneration", map[string]textModel{
 		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
-	}, nil},
-	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil},
+	}, nil, nil},
+	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil, nil},
 	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{
 		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
-	}, nil},
+	}, nil, nil},
 }
 
 // outerInert are the keys outside text_config that do not concern text.
@@ -107,6 +116,10 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 			break
 		}
 	}
+	var v *vision
+	if m.tower != nil {
+		v = m.tower(c, text.Int("hidden_size", maxHidden))
+	}
 	if text != c {
 		m.tie(c, text)
 		c.checkInert()
@@ -116,6 +129,11 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		return nil, err
 	}
 	b := builder{d: d}
+	if v != nil {
+		c.towers, d.Inserted = append(c.towers, v.t), true
+		d.Views, d.Skips = append(d.Views, v.views...), append(d.Skips, v.skips...)
+		return d, nil
+	}
 	b.skip("vision tower", true, visionTensors)
 	b.skip("projector of images", true, joinerTensors)
 	b.skip("audio tower", true, audioTensors)

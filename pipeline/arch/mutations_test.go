@@ -23,11 +23,12 @@ func TestChanges(t *testing.T) {
 	cases, table := map[string]int{}, describeChanges()
 	for _, base := range checkpoints(t) {
 		ck := loadCheckpoint(t, filepath.Join("testdata", base))
-		before, err := describe(ck.config, ck.tensors, Options{})
+		before, err := Describe(ck.config, ck.tensors, Options{})
 		if err != nil {
 			t.Fatal(base, err)
 		}
-		cases[before.ModelType] += len(table[base])
+		modelType := before.Text.ModelType
+		cases[modelType] += len(table[base])
 		text, err := os.ReadFile(filepath.Join("testdata", base, "changes.txt"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -36,7 +37,7 @@ func TestChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
-			cases[before.ModelType]++
+			cases[modelType]++
 			lines := strings.Split(block, "\n")
 			want := []string{}
 			for _, l := range lines[1:] {
@@ -54,13 +55,13 @@ func TestChanges(t *testing.T) {
 						fields[k] = removed
 					}
 				}
-				after, err := describe(edit(t, ck.config, fields), ck.tensors, Options{})
+				after, err := Describe(edit(t, ck.config, fields), ck.tensors, Options{})
 				got := []string{}
 				if err != nil {
 					got = append(got, err.Error())
 				} else {
-					had := summary(before)
-					got = slices.DeleteFunc(summary(after), func(line string) bool { return slices.Contains(had, line) })
+					had := modelSummary(before)
+					got = slices.DeleteFunc(modelSummary(after), func(line string) bool { return slices.Contains(had, line) })
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("-want +got\n%s", diff)

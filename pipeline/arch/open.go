@@ -121,6 +121,9 @@ func matrix(shape tensor.Shape) (rows, cols int64) {
 // row.
 func (v *View) matrix(shape tensor.Shape) (rows, cols int64) {
 	rows, cols = matrix(shape)
+	if width := int64(v.width()); v.Flat && rows*cols%width == 0 {
+		return rows * cols / width, width
+	}
 	if v.Cols == 0 && !v.Transposed {
 		rows, cols = rows*cols, 1
 	}

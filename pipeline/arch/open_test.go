@@ -65,6 +65,7 @@ func TestOpen(t *testing.T) {
 		{"transposed expert", View{Rows: 2, Cols: 3, Tensor: "stack", Transposed: true, From: 3, Runs: []Run{{Start: 1, Count: 2, Step: 2}}},
 			[]float32{13, 17, 21, 15, 19, 23}},
 		{"tap", View{Rows: 3, Tensor: "conv", Transposed: true, Runs: []Run{{Start: 2, Count: 1}}}, []float32{2, 6, 10}},
+		{"flat", View{Rows: 2, Cols: 6, Tensor: "conv", Flat: true}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
 		{"one plus", View{Rows: 6, Tensor: "vector", Map: OnePlus}, []float32{1, 2, 3, 4, 5, 6}},
 		{"decay", View{Rows: 2, Tensor: "vector", Map: NegExp, Runs: []Run{{Start: 0, Count: 2}}}, []float32{-1, -math.E}},
 		{"scaled", View{Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 1, Count: 1, Scale: 2}, {Start: 0, Count: 1, Scale: 0.5}}},

@@ -25,7 +25,8 @@ func summary(d *Decoder) []string {
 	for i, l := range d.Layers {
 		for _, b := range l {
 			text := describeBlock(d, b.Block, names) + given(" times", b.Scale) + flag(" parallel", b.Parallel) +
-				flag(" before"+describeNorm(b.Norm), b.Norm != nil) + flag(" behind"+describeNorm(b.PostNorm), b.PostNorm != nil)
+				flag(" before"+describeNorm(b.Norm), b.Norm != nil) + flag(" behind"+describeNorm(b.PostNorm), b.PostNorm != nil) +
+				flag(" factors", b.Factors.Tensor != "")
 			if layers[text] == nil {
 				order = append(order, text)
 			}
@@ -34,6 +35,22 @@ func summary(d *Decoder) []string {
 	}
 	for _, text := range order {
 		lines = append(lines, fmt.Sprintf("%v %s", layers[text], text))
+	}
+	return lines
+}
+
+// modelSummary is summary with the towers.
+func modelSummary(m *Model) []string {
+	lines := summary(m.Text)
+	for _, t := range m.Towers {
+		lines = append(lines, fmt.Sprintf("tower %d pixels in patches of %d, %d rows of %d to %d of %d%s%s%s%s, pad %d%s",
+			t.Size, t.Patch, t.States(), t.Hidden, t.Rows(), t.Out.Weight.Rows, flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
+			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
+			flag(" in "+t.Start+t.End, t.Start != "")),
+			fmt.Sprintf("projector%s %s%s", flag(describeNorm(t.Norm), t.Norm != nil), t.Activation, flag(" bias", t.In.Bias.Tensor != "")))
+		for _, line := range summary(&Decoder{Layers: t.Layers})[1:] {
+			lines = append(lines, "tower "+line)
+		}
 	}
 	return lines
 }
@@ -90,6 +107,7 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 		}
 		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) +
 			given(" chunk", float64(x.Chunk)) +
+			flag(" bidirectional", x.Bidirectional) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
 			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
 	case *LatentAttention:

@@ -59,9 +59,10 @@ func floating(info *tensor.Info) string {
 	return fmt.Sprintf("%s is %v, want F16, BF16 or F32", info.Name, info.DType)
 }
 
-// claim fills d.Claimed with every tensor and its use. If a slot lacks a tensor, or a tensor has no use, the
+// claim fills Claimed of the text model with every tensor and its use. If a slot lacks a tensor, or a tensor has no use, the
 // error lists them.
-func claim(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) error {
+func claim(m *Model, infos []tensor.Info, byName map[string]*tensor.Info) error {
+	d := m.Text
 	d.Claimed = make(map[string]string, len(infos))
 	var missing, twice, misshapen, mistyped, unclaimed []string
 	if len(byName) < len(infos) {
@@ -77,7 +78,7 @@ func claim(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) erro
 			misshapen = append(misshapen, fmt.Sprintf("%s is %v, want %v", info.Name, info.Shape, w.shape()))
 		}
 	}
-	d.weights(func(w Weight) {
+	m.weights(func(w Weight) {
 		if v := used.views[w.Tensor]; v != nil {
 			m, s, t := used.take(v, w)
 			missing, misshapen, mistyped = append(missing, m...), append(misshapen, s...), append(mistyped, t...)

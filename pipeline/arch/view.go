@@ -25,6 +25,8 @@ type View struct {
 	Runs       []Run
 	Transposed bool
 	From       int
+	// Flat: the view has the elements of the tensor in their order, whatever its dimensions. Only Map may be set besides.
+	Flat bool
 	// Map is applied to every element, then the Scale of the run; then the same element of the tensor Plus, if any, is
 	// added. If any of them is set, the computation is in float32; otherwise elements keep their type and bits.
 	Map  Map

@@ -39,6 +39,19 @@ type modelConfig struct {
 		EOS      string `json:"eos"`
 	} `json:"jinja"`
 	Tie any `json:"tie_embeddings"` // *tableConfig, or a list of numbers
+	*pictureConfig
+}
+
+// pictureConfig says how the engine reads pictures.
+type pictureConfig struct {
+	Visual bool       `json:"is_visual"`
+	Size   int        `json:"image_size"`
+	Unit   int        `json:"image_size_unit"`
+	Mean   [3]float32 `json:"image_mean"`
+	Norm   [3]float32 `json:"image_norm"`
+	Pad    int32      `json:"image_pad"`
+	Start  int32      `json:"vision_start"`
+	End    int32      `json:"vision_end"`
 }
 
 // tableConfig is the place of embedding rows in the weight file.
@@ -61,6 +74,9 @@ func llmConfig(p *Planned) ([]byte, error) {
 		c.Attention = "mix"
 	}
 	c.Jinja.Template, c.Jinja.EOS = f.PackagedTemplate, f.EOS
+	if x := p.Source.Pictures; x != nil {
+		c.pictureConfig = &pictureConfig{true, p.Source.Model.Towers[0].Size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End}
+	}
 	return indented(c)
 }
 
@@ -93,6 +109,8 @@ type runConfig struct {
 	CachedMmap *bool `json:"use_cached_mmap,omitempty"`
 	// Reply limits the tokens of a reply if the engine's default exceeds the positions; otherwise 0.
 	Reply int `json:"max_new_tokens,omitempty"`
+	// Towers is how the other parts are run; nil if there are none.
+	Towers *towerConfig `json:"mllm,omitempty"`
 	sampler
 	Own struct {
 		MinimumEngine string `json:"minimum_engine"`
@@ -109,6 +127,15 @@ type runConfig struct {
 	halfAtNormal bool
 	// measured reports whether the option was chosen because it measured better.
 	measured bool
+}
+
+// towerConfig is how the engine runs towers. Without it they share the options of the text model. Halves are too narrow for the
+// activations of some towers, so the precision is not low.
+type towerConfig struct {
+	Backend   string `json:"backend_type"`
+	Threads   int    `json:"thread_num"`
+	Precision string `json:"precision"`
+	Memory    string `json:"memory"`
 }
 
 // sampler configures how tokens are drawn. The engine applies only the samplers that are named.
@@ -163,18 +190,20 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 	}
 	for _, part := range p.Parts[1:] {
 		c.Own.Parts = append(c.Own.Parts, part.Lowered.Name)
-	}
-	unsafeAt, blocks := map[int]bool{}, true
-	for _, pack := range plan.PackWidths {
-		for _, t := range p.UnsafeThreads(pack) {
-			unsafeAt[t] = true
+		if part.Lowered.Name == mnn.VisualPart {
+			c.Towers = &towerConfig{c.Backend, c.Threads, "normal", c.Memory}
+			unsafeAt := set(p.UnsafeTowerThreads)
+			for unsafeAt[c.Towers.Threads] {
+				c.Towers.Threads--
+			}
 		}
 	}
+	unsafeAt, blocks := set(p.UnsafeThreads), true
 	for it := range p.Items() {
 		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
 			continue
 		}
-		blocks = blocks && it.Layout.Blocks > 1
+		blocks = blocks && (it.Layout.Blocks > 1 || it.Slot.Tower)
 		if it.Choice.Spec.Bits < 4 {
 			c.CachedMmap = new(bool)
 		}
@@ -193,6 +222,17 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 		c.Chunk = 255
 	}
 	return c
+}
+
+// set has the thread counts that are unsafe with any pack width.
+func set(unsafe func(pack int) []int) map[int]bool {
+	all := map[int]bool{}
+	for _, pack := range plan.PackWidths {
+		for _, t := range unsafe(pack) {
+			all[t] = true
+		}
+	}
+	return all
 }
 
 // json is config.json; content is the digest of the package's other files.
@@ -238,6 +278,9 @@ func conditions(p *Planned, c runConfig) []string {
 	}
 	positions += "; the engine does not stop there: end or shorten conversations before, because further output is undefined"
 	list := slices.Concat([]string{positions}, p.Source.Decoder.Notes, m.Conditions)
+	if p.Source.Pictures != nil {
+		list = append(list, p.Source.Pictures.Conditions...)
+	}
 	if c.Reply != 0 {
 		list = append(list, fmt.Sprintf("max_new_tokens %d is set because the engine's default length of a reply, %d, exceeds the positions",
 			c.Reply, engineReply))
@@ -254,6 +297,10 @@ func conditions(p *Planned, c runConfig) []string {
 		list = append(list, fmt.Sprintf(
 			"thread_num %d is set because the engine may read stale activation scales in longer calls with %d threads",
 			c.Threads, shippedThreads))
+	}
+	if c.Towers != nil && c.Towers.Threads != shippedThreads {
+		list = append(list, fmt.Sprintf("thread_num %d is set in mllm because the engine may read stale activation scales of pictures with %d threads",
+			c.Towers.Threads, shippedThreads))
 	}
 	if m.Precision != "" && m.Precision != precisions[0] {
 		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", c.Precision))

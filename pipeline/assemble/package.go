@@ -99,6 +99,9 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 		}
 	}
 	a.m.Conditions = conditions(a.Planned, a.run)
+	if a.Calibration != nil && a.Source.Pictures != nil {
+		a.m.Conditions = append(a.m.Conditions, "the part that reads pictures is rounded to nearest, because calibration text has no pictures")
+	}
 	return a.m, a.finish(ctx, res, append(warnings, a.Warnings...))
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -62,6 +63,13 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 		return nil, err
 	}
 	v.Reference = ref
+	for _, t := range s.Model.Towers {
+		tower, err := forward.NewTower(t, s.Weights, o.Threads)
+		if err != nil {
+			return nil, err
+		}
+		v.Vision = &verify.Vision{Rows: tower.Rows, Hidden: ref.HiddenWith}
+	}
 	v.Part = func(layers []int) (verify.Reference, error) {
 		part := *s.Decoder
 		part.Layers = nil

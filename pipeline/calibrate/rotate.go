@@ -157,6 +157,9 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if stream && d.EmbeddingNorm != nil {
 		return refuse("normalised embeddings")
 	}
+	if stream && d.Inserted {
+		return refuse("rows of pictures among those of tokens")
+	}
 	if stream && d.Positions.Tensor != "" {
 		return refuse("learned positions")
 	}
@@ -170,6 +173,9 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 			}
 			if stream && b.PostNorm != nil {
 				return refuse("norms after the blocks")
+			}
+			if stream && b.Factors.Tensor != "" {
+				return refuse("factors after the blocks")
 			}
 			a, ok := b.Block.(*arch.Attention)
 			if !ok || by.Head(a.HeadDim) == nil {

@@ -15,6 +15,9 @@ type activation struct {
 	xielu [3]float64
 }
 
+// quickFactor makes sigmoid in QuickGELU resemble the normal distribution.
+const quickFactor = 1.702
+
 // activationBlock is how many elements a function and the following product process at a time: the product finds them in the L1
 // cache.
 const activationBlock = 2048
@@ -51,6 +54,8 @@ func (a *activation) value(x float64) float64 {
 	case arch.ReLU2:
 		x = max(x, 0)
 		return x * x
+	case arch.QuickGELU:
+		return x * sigmoid(float64(quickFactor*x))
 	case arch.XIELU:
 		if x > 0 {
 			return float64(a.xielu[0]*float64(x*x)) + float64(a.xielu[2]*x)
@@ -95,6 +100,9 @@ func (a *activation) slope(x float64) float64 {
 		return 0
 	case arch.ReLU2:
 		return 2 * max(x, 0)
+	case arch.QuickGELU:
+		sigma := sigmoid(float64(quickFactor * x))
+		return sigma + float64(float64(quickFactor*x)*float64(sigma*(1-sigma)))
 	case arch.XIELU:
 		if x > 0 {
 			return float64(2*float64(a.xielu[0]*x)) + a.xielu[2]

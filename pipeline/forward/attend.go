@@ -33,6 +33,9 @@ func causal(window, chunk int) mask {
 	}
 }
 
+// toAll lets a query attend to all positions.
+func toAll(_, tokens int) (first, end int) { return 0, tokens }
+
 // heads holds the queries, keys and values of a group. The result for each query is the mean of the values that it attends to,
 // weighted by the softmax of its scores.
 type heads struct {

@@ -24,6 +24,8 @@ func (a attention) check(m *Model) error {
 	}
 	hidden, kv := m.decoder.Hidden, q/a.Heads*a.KVHeads
 	switch {
+	case a.Bidirectional && (a.Window != 0 || a.Chunk != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Cap != 0):
+		return fmt.Errorf("attention to all positions together with windows, sinks, slopes or a cap: %w", tensor.ErrUnsupported)
 	case !finite(a.Scale, 0) || !finite(a.Cap, 0) || !finite(a.Clip, 0) || a.Window < 0 || a.Chunk < 0:
 		return fmt.Errorf("scale %v, cap %v, clip %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Clip, a.Window, a.Chunk, tensor.ErrCorrupt)
 	case a.Slopes != nil && len(a.Slopes) != a.Heads:
@@ -70,6 +72,13 @@ func (a attention) run(ctx context.Context, s *space, x []float32) ([]float32, e
 	return a.compute(ctx, s, x, nil)
 }
 
+func (a attention) mask() mask {
+	if a.Bidirectional {
+		return toAll
+	}
+	return causal(a.Window, a.Chunk)
+}
+
 // attended holds the values that the backward pass of attention needs.
 type attended struct {
 	heads
@@ -96,7 +105,7 @@ func (a attention) compute(ctx context.Context, s *space, x []float32, w *attend
 	q, k, v := qkv[0], qkv[1], qkv[2]
 	h := heads{
 		count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{q: q, k: k, dim: a.HeadDim}}, v: v, out: q, valueDim: a.HeadDim,
-		scale: a.Scale, cap: a.Cap, mask: causal(a.Window, a.Chunk), slopes: a.Slopes, sinks: sinks[0],
+		scale: a.Scale, cap: a.Cap, mask: a.mask(), slopes: a.Slopes, sinks: sinks[0],
 	}
 	if a.Scale == 0 {
 		h.scale = 1 / math.Sqrt(float64(a.HeadDim))

@@ -125,9 +125,12 @@ func (s *space) back(branches []branch, steps []step, dh []float32, v Visitor) e
 // backBranch returns the gradient of the states that a branch reads, for dh, that of its summand.
 func (s *space) backBranch(b *branch, t step, dh []float32, v Visitor) (dx []float32, err error) {
 	dy, last := dh, b.block.last()
-	if b.PostNorm != nil || b.Scale != 0 || last == nil {
+	if b.PostNorm != nil || b.Factors.Tensor != "" || b.Scale != 0 || last == nil {
 		dy = s.clone(dh)
 		s.scaleAll(dy, b.Scale)
+		if err := s.multiply(b, dy); err != nil {
+			return nil, err
+		}
 		if b.PostNorm != nil {
 			s.held.norm(b.PostNorm).back(t.out, dy, s.decoder.Hidden, v)
 		}

@@ -70,6 +70,12 @@ func summed(d *arch.Decoder, m *maker) {
 
 // blocks are forms of blocks other than attention and MLPs.
 var blocks = []form{
+	{"layers of a tower", func(d *arch.Decoder, m *maker) {
+		pairs(d, func(p string, attention, mlp *arch.Branch, a *arch.Attention, x *arch.MLP) {
+			a.Bidirectional, x.Activation, x.Gate = true, arch.QuickGELU, arch.Linear{}
+			attention.Factors, mlp.Factors = m.vector(p+"factors of attention", d.Hidden, 0.7), m.vector(p+"factors of the MLP", d.Hidden, 0.6)
+		})
+	}},
 	{"latent attention", withLatent(func(string, *arch.LatentAttention, *maker) {})},
 	{"latent attention of a low rank", withLatent(func(p string, a *arch.LatentAttention, m *maker) {
 		const rank = 11

@@ -35,14 +35,18 @@ func (m *Model) check() error {
 				d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 		}
 	}
-	for i, l := range d.Layers {
+	return cmp.Or(m.checkLayers(), m.checkNorm("final norm", &d.FinalNorm, d.Hidden), m.checkLinear("head", &d.Head, d.Vocab, d.Hidden))
+}
+
+func (m *Model) checkLayers() error {
+	for i, l := range m.decoder.Layers {
 		layer, err := m.checkLayer(l)
 		if err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
 		}
 		m.layers = append(m.layers, layer)
 	}
-	return cmp.Or(m.checkNorm("final norm", &d.FinalNorm, d.Hidden), m.checkLinear("head", &d.Head, d.Vocab, d.Hidden))
+	return nil
 }
 
 func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
@@ -73,6 +77,9 @@ func (m *Model) checkBranch(i int, b arch.Branch) (branch, error) {
 		if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
 			return branch{}, err
 		}
+	}
+	if err := m.checkVector(fmt.Sprintf("factors of branch %d", i), b.Factors, m.decoder.Hidden); err != nil {
+		return branch{}, err
 	}
 	block, err := newBlock(b.Block)
 	if err == nil {

@@ -226,9 +226,28 @@ func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, 
 
 // finish turns the output of a block, out, into the summand of the stream, in place.
 func (s *space) finish(b *branch, out []float32) error {
-	err := s.norm(out, out, b.PostNorm)
+	err := cmp.Or(s.norm(out, out, b.PostNorm), s.multiply(b, out))
 	s.scaleAll(out, b.Scale)
 	return err
+}
+
+// multiply multiplies the elements of rows by the Factors of a branch.
+func (s *space) multiply(b *branch, x []float32) error {
+	if b.Factors.Tensor == "" {
+		return nil
+	}
+	factors, err := s.vector(b.Factors)
+	if err != nil {
+		return err
+	}
+	width := len(factors)
+	kernel.Parallel(s.threads, len(x)/width, func(lo, hi int) {
+		for ; lo < hi; lo++ {
+			row := x[lo*width : (lo+1)*width]
+			kernel.Mul(row, row, factors)
+		}
+	})
+	return nil
 }
 
 // add adds the output of a block, out, to the stream h.

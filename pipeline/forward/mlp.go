@@ -29,7 +29,7 @@ func (p mlp) check(m *Model) error {
 		return err
 	}
 	switch p.Activation {
-	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU, arch.ReLU2:
+	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU, arch.ReLU2, arch.QuickGELU:
 	case arch.XIELU:
 		for _, w := range p.XIELU {
 			if err := m.checkWeight("xielu", w, 1, 0); err != nil {

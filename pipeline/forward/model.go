@@ -67,6 +67,15 @@ type Model struct {
 // a missing tensor or a wrong shape is tensor.ErrCorrupt, an element type that cannot be widened to float32 is
 // tensor.ErrUnsupported. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
+	m := unchecked(d, src, threads)
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// unchecked is New without checks.
+func unchecked(d *arch.Decoder, src tensor.Source, threads int) *Model {
 	if threads < 1 {
 		threads = goruntime.GOMAXPROCS(0)
 	}
@@ -77,13 +86,10 @@ func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 	for _, info := range src.Tensors() {
 		m.infos[info.Name] = info
 	}
-	if err := m.check(); err != nil {
-		return nil, err
-	}
 	m.buffers.New = func() any { return new(buffer) }
 	m.slabs.New = func() any { return new(kernel.Packed) }
 	m.arenas.New = func() any { return new([]float32) }
-	return m, nil
+	return m
 }
 
 // Decoder returns the description that the model computes.

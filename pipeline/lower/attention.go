@@ -55,6 +55,8 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	}
 	var o value
 	switch {
+	case a.Bidirectional:
+		o = b.bidirectional(at, a, q, k, v)
 	case a.Cap != 0:
 		if o, err = b.capped(at, a, q, k, v); err != nil {
 			return 0, err
@@ -87,6 +89,8 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 func checkAttention(a *arch.Attention) error {
 	var what string
 	switch {
+	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Window != 0 || a.Chunk != 0 || a.KVHeads != a.Heads):
+		what = "attention to all positions together with capped scores, sinks, biases, windows or shared keys"
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
 		what = "capped attention scores together with sinks, biases or chunks"
 	case a.V.Weight.Tensor == "" && (wide(a.KNorm, a.HeadDim) || wide(a.VNorm, a.HeadDim)):

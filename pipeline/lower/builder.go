@@ -19,6 +19,7 @@ type builder struct {
 	decoder         *arch.Decoder
 	context         int    // positions that the package can hold
 	latent          string // Options.Latent
+	tower           bool   // the graph is that of a tower
 	mask, positions value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
@@ -134,7 +135,7 @@ func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims .
 		in = b.op(name+"/pre_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NCHW, Dest: mnn.NC4HW4}, r)
 		b.packed[x] = in
 	}
-	slot.Kind, slot.Name, slot.Weight, slot.Bias = LinearSlot, name, l.Weight, l.Bias
+	slot.Kind, slot.Name, slot.Weight, slot.Bias, slot.Tower = LinearSlot, name, l.Weight, l.Bias, b.tower
 	b.slot(slot)
 	y := b.op(name, mnn.OpConvolution, &mnn.Convolution{
 		KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1,

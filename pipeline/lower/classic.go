@@ -149,6 +149,9 @@ func (b *builder) addend(i int, name string, br *arch.Branch, x value) (value, e
 	if br.PostNorm != nil {
 		y = b.norm(name+"post_norm", y, br.PostNorm)
 	}
+	if br.Factors.Tensor != "" {
+		y = b.binary(name+"factored", mnn.BinaryMul, y, b.constant(name+"factors", br.Factors))
+	}
 	if br.Scale != 0 {
 		y = b.times(name+"scale", y, br.Scale)
 	}

@@ -72,6 +72,8 @@ type Slot struct {
 	Fine bool
 	// Table marks the head and the embedding, whose precision matters more than that of the body.
 	Table bool
+	// Tower marks the matrices of a tower.
+	Tower bool
 	// Lookup marks the slot in which the engine looks up token rows: the head of a tied model, or the table.
 	Lookup bool
 }
@@ -133,10 +135,18 @@ type Options struct {
 	Latent string
 }
 
-// Lower lowers the text model of m by [Classic]. Towers are tensor.ErrUnsupported.
+// Lower lowers the text model of m by [Classic], and each tower to a part of its own.
 func Lower(m *arch.Model, o Options) (*Model, error) {
-	if len(m.Towers) > 0 {
-		return nil, fmt.Errorf("tower %q: %w", m.Towers[0].Name, tensor.ErrUnsupported)
+	low, err := Classic(m.Text, o)
+	if err != nil {
+		return nil, err
 	}
-	return Classic(m.Text, o)
+	for _, t := range m.Towers {
+		part, err := tower(t)
+		if err != nil {
+			return nil, err
+		}
+		low.Parts, low.Conditions = append(low.Parts, part), append(low.Conditions, towerConditions(t)...)
+	}
+	return low, nil
 }

@@ -44,19 +44,6 @@ func TestClassicRefusesByName(t *testing.T) {
 	}
 }
 
-// A tower, which nothing lowers yet, is refused by its name.
-func TestTowersRefused(t *testing.T) {
-	m := &arch.Model{Text: describe(t, "qwen3-tied", nil)}
-	low, err := Lower(m, Options{})
-	if err != nil || len(low.Parts) != 1 || low.Parts[0].GraphFile() != "llm.mnn" || low.Parts[0].WeightFile() != "llm.mnn.weight" {
-		t.Fatalf("%+v, %v", low, err)
-	}
-	m.Towers = []arch.Tower{{Name: "visual"}}
-	if low, err := Lower(m, Options{}); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), `"visual"`) || low != nil {
-		t.Errorf("%v, %v", low, err)
-	}
-}
-
 func TestClassicIsWellFormed(t *testing.T) {
 	for _, name := range []string{"qwen3-tied", "qwen3-untied", "qwen2-tied", "qwen2-untied", "llama", "llama-bias", "llama3-rope", "llama-linear-rope"} {
 		t.Run(name, func(t *testing.T) {

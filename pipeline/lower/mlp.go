@@ -58,6 +58,8 @@ func (b *builder) activate(ml string, m *arch.MLP, x value) (value, error) {
 	case arch.ReLU2:
 		y := b.relu(ml+"relu", x)
 		return b.binary(ml+"relu2", mnn.BinaryMul, y, y), nil
+	case arch.QuickGELU:
+		return b.binary(ml+"gelu", mnn.BinaryMul, x, b.unary(ml+"sigmoid", mnn.UnarySigmoid, b.times(ml+"steeper", x, 1.702))), nil
 	case arch.XIELU:
 		return b.xielu(ml+"xielu", m, x), nil
 	}

@@ -189,6 +189,8 @@ func (it *Item) choose(p *quant.Policy) error {
 		role = quant.Table
 	case s.Fine:
 		role = quant.Fine
+	case s.Tower:
+		role = quant.Tower
 	}
 	it.Choice, err = p.Choose(s.Weight.Tensor, role, s.Weight.Rows, s.Weight.Cols)
 	if err != nil {

@@ -13,11 +13,16 @@ const MaxThreads = 64
 // stale memory as an activation scale, in int8 mode with dynamic_option 0 and more than 255 positions in a
 // call. With LU = ceil(cols/pack) packs, the engine's BatchSymDynamicQuant gives each of T threads
 // ceil(LU/T) packs; when fewer than T threads get any, the maxima of the others are never written, and all T
-// are read. 16-bit layers are not affected.
-func (p *Plan) UnsafeThreads(pack int) []int {
+// are read. 16-bit layers are not affected. Towers have threads of their own, see [Plan.UnsafeTowerThreads].
+func (p *Plan) UnsafeThreads(pack int) []int { return p.unsafeThreads(pack, false) }
+
+// UnsafeTowerThreads is UnsafeThreads for towers.
+func (p *Plan) UnsafeTowerThreads(pack int) []int { return p.unsafeThreads(pack, true) }
+
+func (p *Plan) unsafeThreads(pack int, towers bool) []int {
 	inputs := map[int]bool{} // distinct numbers of columns: a few
 	for it := range p.Items() {
-		if it.Slot.Kind == lower.LinearSlot && it.Choice.Spec.Bits != 16 {
+		if it.Slot.Kind == lower.LinearSlot && it.Slot.Tower == towers && it.Choice.Spec.Bits != 16 {
 			inputs[it.Layout.Cols] = true
 		}
 	}

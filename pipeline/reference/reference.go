@@ -136,6 +136,28 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	return h, m.Norm(h)
 }
 
+// HiddenWith is Hidden for one window whose tokens pad become rows [n, Hidden], in order.
+func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error) {
+	windows, width := [][]int32{window}, m.decoder.Hidden
+	embedding, err := m.pass.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	h, err := embedding.States(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	for i, token := range window {
+		if token == pad && len(rows) >= width {
+			rows = rows[copy(h[i*width:(i+1)*width], rows):]
+		}
+	}
+	if err := m.layers(ctx, h, windows, func(int, []float32) error { return nil }); err != nil {
+		return nil, err
+	}
+	return h, m.Norm(h)
+}
+
 // Norm applies the final norm to rows of the last states that [Model.Layers] returned, in place.
 func (m *Model) Norm(hidden []float32) error {
 	head, err := m.pass.Head()
@@ -167,16 +189,21 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	if err != nil {
 		return nil, err
 	}
+	return h, m.layers(ctx, h, windows, after)
+}
+
+// layers runs all layers over the states h of all windows, in place.
+func (m *Model) layers(ctx context.Context, h []float32, windows [][]int32, after func(layer int, hidden []float32) error) error {
 	w := m.windows(windows)
 	for i := range m.decoder.Layers {
 		if err := m.pass.Layer(i).Forward(ctx, h, w); err != nil {
-			return nil, err
+			return err
 		}
 		if err := after(i, h); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return h, nil
+	return nil
 }
 
 // windows bounds the tokens that are computed at a time so that their activations fit; [Model.Fit] ensures that each window does.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
@@ -24,6 +25,8 @@ type Facts struct {
 	Special []int32
 	// Prefix is the ids that the tokenizer puts before a text.
 	Prefix []int32
+	// Opening is the text of ids that the tokenizer puts before a text and the template of the package writes instead.
+	Opening string
 	// Templates are the chat templates of the checkpoint by name. ChatTemplate is the chosen one, the default unless the recipe
 	// names another; PackagedTemplate is the one in the package. Simplified reports whether that is a plain one, which the
 	// recipe must allow.
@@ -135,7 +138,7 @@ func (f *Facts) stopAt(ids ...int32) {
 // TakeTemplate makes text the chosen template, and adds the token that it writes after an answer to the stop tokens. It does
 // nothing if text already is the chosen template.
 func (f *Facts) TakeTemplate(text string, t *tokenizer.Tokenizer) {
-	if text == f.ChatTemplate {
+	if text = f.opened(text); text == f.ChatTemplate {
 		return
 	}
 	f.ChatTemplate = text
@@ -147,6 +150,33 @@ func (f *Facts) TakeTemplate(text string, t *tokenizer.Tokenizer) {
 	if id, ok := f.turnEnd(t); ok {
 		f.stopAt(id)
 	}
+}
+
+// openByTemplate moves the ids before every text into the template. The engine encodes each text between two pictures on its own, and would
+// put the ids before all of them.
+func (f *Facts) openByTemplate(t *tokenizer.Tokenizer) {
+	if len(f.Prefix) == 0 {
+		return
+	}
+	f.Opening, f.Prefix = t.Decode(f.Prefix, false), nil
+	f.TakeTemplate(f.Templates[DefaultTemplate], t)
+	f.Warnings = append(f.Warnings, fmt.Sprintf("%s comes from the chat template and not from the tokenizer, because the engine would put it before "+
+		"every text between pictures: a prompt without the template has to begin with it", f.Opening))
+}
+
+// opened returns a template that begins with Opening.
+func (f *Facts) opened(text string) string {
+	if text == "" || f.Opening == "" {
+		return text
+	}
+	if parsed, err := template.Parse("chat_template", text); err == nil {
+		out, err := template.Chat(context.Background(), parsed, []template.Message{{Role: "user", Content: "U"}}, true,
+			map[string]any{"bos_token": f.BOS, "eos_token": f.EOS}, template.Limits{})
+		if err == nil && strings.HasPrefix(out, f.Opening) {
+			return text
+		}
+	}
+	return "{{ " + syntax.Quote(f.Opening) + " }}" + text
 }
 
 // turnEnd is the added token that the chosen template writes after the last answer of a conversation.

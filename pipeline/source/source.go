@@ -45,6 +45,8 @@ type Source struct {
 	// Tokenizer and Facts are valid after Complete.
 	Tokenizer *tokenizer.Tokenizer
 	Facts     Facts
+	// Pictures are the facts of the tower that reads pictures; nil without one.
+	Pictures *Pictures
 
 	completed sync.Once
 	err       error // of completing
@@ -138,8 +140,16 @@ func (s *Source) complete(ctx context.Context) error {
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
 		return fmt.Errorf("the tokenizer has ids up to %d, but the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
-	s.Facts, err = readFacts(s.Dir, s.Tokenizer)
-	return err
+	if s.Facts, err = readFacts(s.Dir, s.Tokenizer); err != nil {
+		return err
+	}
+	for _, t := range s.Model.Towers {
+		if s.Pictures, err = readPictures(s.Dir, t, s.Tokenizer); err != nil {
+			return err
+		}
+		s.Facts.openByTemplate(s.Tokenizer)
+	}
+	return nil
 }
 
 // Close closes the files of the checkpoint.

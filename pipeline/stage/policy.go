@@ -38,8 +38,9 @@ func (q *Quantize) policy(r *Run) (*quant.Policy, error) {
 	if q.Bits != 16 {
 		table.Bits = 8
 	}
+	tower := table
 	// With a budget, the allocation chooses the blocks; the provisional plan needs any that fit.
-	p := &quant.Policy{Default: body, Table: table, AutoBlock: q.Block.Auto || q.Budget != nil}
+	p := &quant.Policy{Default: body, Table: table, Tower: tower, AutoBlock: q.Block.Auto || q.Budget != nil}
 	for i, o := range q.Overrides {
 		at := fmt.Sprintf("overrides[%d]", i)
 		re, err := regexp.Compile(o.Match)

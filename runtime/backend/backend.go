@@ -71,7 +71,7 @@ type Backend interface {
 
 // Call is one forward pass over new tokens.
 type Call struct {
-	// Embeddings [states, Tokens, hidden] of the new tokens.
+	// Embeddings [states, Tokens, hidden] of the new tokens; for the graph of a tower the pixels of a picture, which counts as a token.
 	Embeddings []float32
 	// Tokens of each state.
 	Tokens int

@@ -11,5 +11,15 @@ func GraphFile(part string) string { return cmp.Or(part, "llm") + ".mnn" }
 // WeightFile returns the name of the file that holds the weights of a part. The engine derives it from that of the graph.
 func WeightFile(part string) string { return GraphFile(part) + ".weight" }
 
+// VisualPart is the name of the part of a package that reads pictures: a tower.
+const VisualPart = "visual"
+
+// The names of the input and the output of a tower that reads pictures of one size. The engine chooses the way in which it reads
+// pictures by the name and the number of the inputs.
+const (
+	PicturesInput = "input_images"
+	PictureRows   = "image_embeds"
+)
+
 // LayerOutput names the op that adds the last branch of layer i to the residual stream.
 func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }

@@ -3,11 +3,12 @@
 Reads one JSON object a line from standard input and answers with one JSON object a line:
 
     {"package": DIR, "config": {...}, "script": [null, [ids], ...], "out": FILE}   logits, float32 little endian, to FILE
+    {"package": DIR, "script": [{"text": "...", "images": [BASE64]}, [ids]], "out": FILE}   the same with pictures, and the ids of each text
     {"package": DIR, "texts": ["..."]}                                             ids of each text
     {"package": DIR, "bytes": ["base64"], "decode": N}                             ids of each text, and what ids -2 to N-1 print,
                                                                                    null if that is not UTF-8
 
-A script feeds ids, call by call; null starts a new conversation.
+A script feeds ids, call by call; null starts a new conversation. Pictures are squares of red, green and blue bytes.
 
 A job runs in a process of its own: the engine keeps global state, and a package it cannot read may end the process.
 """
@@ -34,17 +35,29 @@ def run(job):
     if "bytes" in job:
         return {"ids": [list(map(int, llm.tokenizer_encode(base64.b64decode(t)))) for t in job["bytes"]],
                 "prints": [prints(llm, i) for i in range(-2, job["decode"])]}
-    rows = 0
+    rows, read = 0, []
     with open(job["out"], "wb") as f:
         for ids in job["script"]:
             if ids is None:
                 llm.reset()
                 continue
+            if isinstance(ids, dict):
+                ids = list(map(int, llm.tokenizer_encode({"text": ids["text"], "images": [picture(x) for x in ids["images"]]})))
+                read.append(ids)
             # All rows, or with "chunk" those of the last piece.
             got = np.array(llm.forward(ids).read(), dtype="<f4")
             f.write(got.tobytes())
             rows += got.size
-    return {"rows": rows}
+    return {"rows": rows, "ids": read}
+
+
+def picture(data):
+    import MNN.expr as F
+
+    rgb = np.frombuffer(base64.b64decode(data), np.uint8)
+    n = int((rgb.size // 3) ** 0.5)
+    bgr = np.ascontiguousarray(rgb.reshape(n, n, 3)[:, :, ::-1])
+    return {"data": F.const(bgr.flatten().tolist(), [n, n, 3], F.NHWC, F.uint8), "height": n, "width": n}
 
 
 def prints(llm, i):

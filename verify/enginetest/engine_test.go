@@ -32,7 +32,7 @@ type engine struct {
 type job struct {
 	Package string         `json:"package"`
 	Config  map[string]any `json:"config,omitempty"`
-	Script  [][]int32      `json:"script,omitempty"`
+	Script  []any          `json:"script,omitempty"` // ids, nil, or a pictured text
 	Out     string         `json:"out,omitempty"`
 	Texts   []string       `json:"texts,omitempty"`
 	Bytes   [][]byte       `json:"bytes,omitempty"`
@@ -133,9 +133,21 @@ func calls(w []int32, prompt int) [][]int32 {
 func (e *engine) run(t *testing.T, pkg string, config map[string]any, script [][]int32) []float32 {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "logits")
-	if _, err := e.do(job{Package: pkg, Config: config, Script: script, Out: out}); err != nil {
+	calls := make([]any, len(script))
+	for i, ids := range script {
+		if ids != nil {
+			calls[i] = ids
+		}
+	}
+	if _, err := e.do(job{Package: pkg, Config: config, Script: calls, Out: out}); err != nil {
 		t.Fatal(err)
 	}
+	return readFloats(t, out)
+}
+
+// readFloats reads a file of little endian floats.
+func readFloats(t *testing.T, out string) []float32 {
+	t.Helper()
 	b, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)

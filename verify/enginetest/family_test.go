@@ -4,7 +4,9 @@ package enginetest
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -48,6 +50,10 @@ func TestFamilies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			pictures, err := stagetest.ReadPictures(filepath.Join(dir, "pictures.safetensors"))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
 			// A model whose frequencies depend on the length of a call takes no prompt in pieces.
 			whole := stepwise != nil
 			if !whole {
@@ -78,6 +84,9 @@ func TestFamilies(t *testing.T) {
 					one("again, and from one token", map[string]any{}, s, slices.Concat(long.Logits, long.Logits, short.Logits))
 					if !whole {
 						one("in pieces", map[string]any{"chunk": 40}, [][]int32{nil, long.IDs}, long.Logits)
+					}
+					if pictures != nil {
+						worst = max(worst, e.pictured(t, pkg, pictures))
 					}
 					t.Logf("target %s, engine %s: KL at most %.2g", target, e.version, worst)
 					if found[name] == nil {

@@ -3,14 +3,32 @@ package ops
 import (
 	"fmt"
 
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // CheckInput refuses inputs that engines do not feed.
 func CheckInput(name string) error {
 	switch name {
-	case "input_ids", "attention_mask", "position_ids", "logits_index":
+	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput:
 		return nil
 	}
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
+}
+
+// Pictures returns the shape of an input of pictures, which must hold n values.
+func Pictures(p *mnn.Input, n int) ([]int, error) {
+	shape := make([]int, len(p.Dims))
+	for i, d := range p.Dims {
+		if shape[i] = int(d); d < 1 {
+			return nil, fmt.Errorf("pictures of shape %v: %w", p.Dims, tensor.ErrUnsupported)
+		}
+	}
+	if err := Limited(shape); err != nil {
+		return nil, err
+	}
+	if Count(shape) != n {
+		return nil, fmt.Errorf("%d values for pictures of shape %v: %w", n, p.Dims, tensor.ErrCorrupt)
+	}
+	return shape, nil
 }

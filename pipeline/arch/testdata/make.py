@@ -7,7 +7,7 @@ Every weight, gain and bias is random, so that one that is lost or misplaced sho
 has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
 rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
 
-To add one: a line in CHECKPOINTS, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+To add one: a line in CHECKPOINTS, in VISION if it reads pictures, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -291,6 +292,34 @@ TWINS = {
 }
 
 
+# Models that read pictures: by name, the class, the options of its text model over SMALL with its type, those of its vision
+# transformer, those of the whole, and what preprocessor_config.json says, if there is one. pictures.safetensors has a prompt with two
+# pictures and twelve tokens after it, then a second prompt with a third picture: ids, the rows of the pictures, and logits.
+PICTURE_TOKENS = ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
+LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
+CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
+VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
+VISION = {
+    "llava": ("Llava", LLAVA, dict(model_type="llama", head_dim=8, **rope()), CLIP, {}, dict(
+        do_center_crop=True, do_normalize=True, do_rescale=True, do_resize=True, image_mean=[0.45, 0.5, 0.4], image_std=[0.25, 0.3, 0.28],
+        rescale_factor=1 / 255, size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56})),
+    "llava-mistral": ("Llava", LLAVA, dict(model_type="mistral", head_dim=8, sliding_window=16, **rope(rope_theta=1e6)), dict(
+        CLIP, hidden_size=40, num_attention_heads=2, image_size=48, patch_size=16, hidden_act="gelu", layer_norm_eps=1e-3), dict(
+        vision_feature_layer=2, projector_hidden_act="silu"), None),
+    "llava-siglip": ("Llava", LLAVA, dict(model_type="qwen2", tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
+        model_type="siglip_vision_model", hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, image_size=50, patch_size=12), dict(
+        vision_feature_layer=-1, vision_feature_select_strategy="full", multimodal_projector_bias=False, tie_word_embeddings=True), None),
+    "internvl": ("InternVL", INTERNVL, dict(model_type="qwen2", **rope(rope_theta=1e6)), dict(VIT, attention_bias=True), {}, None),
+    "internvl-llama": ("InternVL", INTERNVL, dict(model_type="llama", head_dim=8, **rope(**LLAMA3)), dict(
+        VIT, hidden_size=32, num_attention_heads=4, use_absolute_position_embeddings=False, hidden_act="gelu_pytorch_tanh"), dict(
+        vision_feature_layer=-2, downsample_ratio=1.0, projector_hidden_act="gelu_pytorch_tanh"), dict(
+        do_normalize=True, image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, 0.5])),
+    "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
+        VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
+        downsample_ratio=0.25, tie_word_embeddings=True), None),
+}
+
+
 def classes(prefix):
     """The classes of a config and of a model, which is called after its head where the name is an old one."""
     config = getattr(transformers, prefix + "TextConfig", None) or getattr(transformers, prefix + "Config")
@@ -329,8 +358,86 @@ def stepwise(model, ids):
     return torch.cat(rows).float().contiguous()
 
 
+def picture(size, kind, rng):
+    """A picture of [size, size, 3] bytes: smooth colours, a few flat areas with hard edges, or noise."""
+    y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+    if kind == 0:
+        p = torch.stack([127 + 110 * torch.sin(x / (3.0 + c)) * torch.cos(y / (5.0 - c)) for c in range(3)], -1)
+    elif kind == 1:
+        p = torch.stack([((x > size // 3).int() * 120 + (y > size // (2 + c)).int() * 90 + 20 * c).float() for c in range(3)], -1)
+    else:
+        p = torch.randint(0, 256, (size, size, 3), generator=rng).float()
+    return p.clamp(0, 255).to(torch.uint8)
+
+
+def pictured(name, model, tok, rng):
+    """The golden of a model that reads pictures."""
+    pad, start, end = VISION[name][1]
+    config, said = model.config.vision_config, VISION[name][5] or {}
+    size = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+    mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "siglip_vision_model": ([0.5] * 3, [0.5] * 3)}.get(
+        config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
+    mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
+    images = [picture(size, k, rng) for k in range(3)]
+    pixels = torch.stack([((p.float() / 255 - mean) / std).permute(2, 0, 1) for p in images])
+    rows = model.get_image_features(pixels).pooler_output
+    rows = torch.stack(list(rows)).float()
+    encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+    mark = [tok.token_to_id(pad)] * rows.shape[1]
+    if start:
+        mark = [tok.token_to_id(start)] + mark + [tok.token_to_id(end)]
+    parts = [["Look at this: ", " and then at ", " What is different?"], [" Now compare with ", " Is it brighter?"]]
+    turns = [sum(([*mark] if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
+    steps = torch.randint(3, 300, (12,), generator=rng).tolist()
+    ids = torch.tensor([turns[0] + steps + turns[1]])
+    logits = model(input_ids=ids, pixel_values=pixels, use_cache=False).logits[0].float().contiguous()
+    assert torch.isfinite(logits).all(), name
+    return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": rows.contiguous(), "logits": logits} | {
+        f"image_{k}": p.contiguous() for k, p in enumerate(images)}
+
+
+def make_vision(name, dir):
+    """Writes all files of a checkpoint that reads pictures into dir."""
+    prefix, marks, text, vision, outer, said = VISION[name]
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+    tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
+    first = len(tokenizer["model"]["vocab"])
+    tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(PICTURE_TOKENS)]
+    (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
+    if said:
+        (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
+    tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
+    pad = tok.token_to_id(marks[0])
+    config = getattr(transformers, prefix + "Config")(
+        text_config={**SMALL, "vocab_size": first + len(PICTURE_TOKENS), **text}, vision_config=dict(vision),
+        **{("image_token_index" if prefix == "Llava" else "image_token_id"): pad, "tie_word_embeddings": False, **outer})
+    config._attn_implementation = "eager"
+    model = getattr(transformers, prefix + "ForConditionalGeneration")(config).float().eval()
+    model.set_attn_implementation("eager")
+    randomise(model, rng, None)
+    golden = {}
+    with torch.no_grad():
+        for k, length in enumerate((24, 96)):
+            ids = torch.randint(3, first, (length,), generator=rng)
+            golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
+        pictures = pictured(name, model, tok, rng)
+    model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
+    (dir / "generation_config.json").unlink(missing_ok=True)
+    written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
+    (dir / "config.json").write_text(json.dumps(written, indent=2) + "\n")
+    for file, tensors in ("golden.safetensors", golden), ("pictures.safetensors", pictures):
+        save_file(tensors, dir / file, metadata={"transformers": transformers.__version__, "seed": "1"})
+    for file in dir.iterdir():
+        file.chmod(0o644)
+
+
 def make(name, dir):
     """Writes all files of a checkpoint into dir."""
+    if name in VISION:
+        return make_vision(name, dir)
     prefix, options, *rest = CHECKPOINTS.get(name) or TWINS[name]
     twin = rest[0] if name in TWINS else None
     seed = rest[0] if rest and not twin else name
@@ -387,7 +494,7 @@ def differences(new, old):
         a, b = new / file, old / file
         if not (a.exists() and b.exists()):
             lines.append(f"{file}: {'missing' if a.exists() else 'not made'}")
-        elif file != "golden.safetensors":
+        elif file not in ("golden.safetensors", "pictures.safetensors"):
             if content(a) != content(b):
                 lines.append(f"{file}: differs")
         else:
@@ -399,7 +506,7 @@ def differences(new, old):
                     p, q = x.get_tensor(key), y.get_tensor(key)
                     if p.shape != q.shape or p.dtype != q.dtype:
                         lines.append(f"{file}: {key} has another shape")
-                    elif not (worst := (p - q).abs().max().item()) <= TOLERANCE:
+                    elif not (worst := (p.float() - q.float()).abs().max().item()) <= TOLERANCE:
                         lines.append(f"{file}: {key} differs by {worst:.3g}")
     return lines
 
@@ -409,7 +516,7 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
     args = args.parse_args()
-    everything = sorted(CHECKPOINTS.keys() | TWINS.keys())
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys())
     if unknown := [n for n in args.names if n not in everything]:
         sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
     torch.set_num_threads(1)

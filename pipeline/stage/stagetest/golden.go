@@ -81,3 +81,64 @@ func floats(raw []byte) (x []float32) {
 	}
 	return x
 }
+
+// Pictures is what transformers computed for a conversation with pictures: a prompt with two of them, steps one token at a time, and a
+// second prompt with a third picture.
+type Pictures struct {
+	// IDs are all tokens, Prompt and Steps the numbers of the first ones. Logits are [len(IDs), vocabulary].
+	IDs           []int32
+	Prompt, Steps int
+	Logits        []float32
+	// Rows are those of the pictures, one picture after another; Images are [height, width, 3] bytes of red, green and blue.
+	Rows   []float32
+	Images [][]byte
+}
+
+// The prompts of the conversation, in the form in which the engine takes them: image_0 is the first picture of the prompt.
+const (
+	FirstPicturePrompt  = "Look at this: <img>image_0</img> and then at <img>image_1</img> What is different?"
+	SecondPicturePrompt = " Now compare with <img>image_0</img> Is it brighter?"
+)
+
+// ReadPictures reads a golden file of pictures.
+func ReadPictures(path string) (*Pictures, error) {
+	p := &Pictures{}
+	ids := func(raw []byte) (list []int32) {
+		for ; len(raw) > 0; raw = raw[8:] {
+			list = append(list, int32(binary.LittleEndian.Uint32(raw)))
+		}
+		return list
+	}
+	err := entries(path, func(name string, _ int, raw []byte) {
+		switch name {
+		case "ids":
+			p.IDs = ids(raw)
+		case "first":
+			n := ids(raw)
+			p.Prompt, p.Steps = int(n[0]), int(n[1])
+		case "rows":
+			p.Rows = floats(raw)
+		case "logits":
+			p.Logits = floats(raw)
+		default: // image_0, image_1, ..., in this order
+			p.Images = append(p.Images, raw)
+		}
+	})
+	if err == nil && (len(p.IDs) <= p.Prompt+p.Steps || len(p.Images) == 0 || len(p.Logits)%len(p.IDs) != 0) {
+		err = fmt.Errorf("%s: %d ids, %d pictures, %d logits", path, len(p.IDs), len(p.Images), len(p.Logits))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Planes are the pixels of a square picture as a tower reads them, [3, size, size]: (value - mean) * norm.
+func Planes(image []byte, mean, norm [3]float32) []float32 {
+	n := len(image) / 3
+	out := make([]float32, len(image))
+	for i, v := range image {
+		out[i%3*n+i/3] = (float32(v) - mean[i%3]) * norm[i%3]
+	}
+	return out
+}

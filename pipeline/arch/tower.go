@@ -1,0 +1,73 @@
+package arch
+
+// Tower is a vision transformer with a projector. Its rows take the place of token embeddings. It reads one picture: planes of red,
+// green and blue of Size x Size pixels, normalised by Mean and Deviation.
+//
+//	x = Embedding · patch          for each of Side x Side patches, row by row; a patch is [channel, y, x]
+//	x = PreNorm([Class; x] + Positions), then the layers, then PostNorm(x)
+//	x = x without its first row, if DropFirst
+//	x = cells of Cell x Cell adjacent rows, each cell one row
+//	rows = Out · act(In · Norm(x))
+type Tower struct {
+	// ModelType is the checkpoint's word for the vision transformer.
+	ModelType string
+	// Size and Patch are edges, in pixels. Pixels of the right and lower edge that make no whole patch are not read.
+	Size, Patch int
+	// Mean and Deviation are those of the checkpoint's library where the repository says nothing else, for pixels from 0 to 1.
+	Mean, Deviation [3]float64
+
+	Hidden    int
+	Embedding Linear // [Hidden, 3*Patch*Patch]
+	Class     Weight // [Hidden], or without tensor
+	Positions Weight // [rows, Hidden], or without tensor
+	PreNorm   *Norm  // or nil
+	Layers    []Layer
+	PostNorm  *Norm // or nil
+	DropFirst bool
+	// Cell is the edge of a cell, in rows; 1 where rows stay as they are.
+	Cell       int
+	Norm       *Norm // of Cell*Cell*Hidden elements, or nil
+	In, Out    Linear
+	Activation Activation
+
+	// Pad is the id in place of which rows are put. Start and End are the words around them, empty without.
+	Pad        int
+	Start, End string
+	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing.
+	Loss string
+}
+
+// Side returns the number of patches in a row of patches.
+func (t *Tower) Side() int { return t.Size / t.Patch }
+
+// States returns the number of rows within the layers.
+func (t *Tower) States() int {
+	n := t.Side() * t.Side()
+	if t.Class.Tensor != "" {
+		n++
+	}
+	return n
+}
+
+// Rows returns the number of rows that a picture becomes.
+func (t *Tower) Rows() int {
+	n := t.States()
+	if t.DropFirst {
+		n--
+	}
+	return n / (t.Cell * t.Cell)
+}
+
+// weights calls f with every slot that needs a tensor.
+func (t *Tower) weights(f func(Weight)) {
+	t.Embedding.weights(f)
+	some(f, t.Class, t.Positions)
+	t.PreNorm.vectors(f)
+	for _, layer := range t.Layers {
+		layer.weights(f)
+	}
+	t.PostNorm.vectors(f)
+	t.Norm.vectors(f)
+	t.In.weights(f)
+	t.Out.weights(f)
+}

@@ -1,0 +1,81 @@
+package lower
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// tower lowers a tower that reads pictures of one size to a graph from [1, 3, Size, Size] to [Rows, 1, width].
+func tower(t *arch.Tower) (*Part, error) {
+	b := newBuilder()
+	b.g.Outputs, b.tower = []string{mnn.PictureRows}, true
+	hidden, side, patch := int32(t.Hidden), int32(t.Side()), int32(t.Patch)
+	x := b.input(mnn.PicturesInput, mnn.DTFloat, 1, 3, int32(t.Size), int32(t.Size))
+	if side*patch != int32(t.Size) {
+		x = b.slice("/patches/rows_of_pixels", x, b.list(0), side*patch, 2)
+		x = b.slice("/patches/columns_of_pixels", x, b.list(0), side*patch, 3)
+	}
+	x = b.reshape("/patches/grid", x, 3, side, patch, side, patch)
+	x = b.op("/patches/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{1, 3, 0, 2, 4}}, x)
+	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
+	if t.Class.Tensor != "" {
+		x = b.concat("/with_class", 1, b.constant("/class", t.Class, 1, 1, hidden), x)
+	}
+	if t.Positions.Tensor != "" {
+		x = b.binary("/with_positions", mnn.BinaryAdd, x, b.constant("/positions", t.Positions, 1, int32(t.States()), hidden))
+	}
+	if t.PreNorm != nil {
+		x = b.norm("/pre_norm", x, t.PreNorm)
+	}
+	var err error
+	for i, l := range t.Layers {
+		if x, err = b.layer(i, l, x); err != nil {
+			return nil, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
+		}
+	}
+	if t.PostNorm != nil {
+		x = b.norm("/post_norm", x, t.PostNorm)
+	}
+	if t.DropFirst {
+		x = b.slice("/without_first", x, b.list(1), sliceEnd, 1)
+	}
+	if x, err = b.projector(t, x); err != nil {
+		return nil, fmt.Errorf("%s: %w", mnn.VisualPart, err)
+	}
+	b.g.Tensors[x] = mnn.PictureRows
+	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
+}
+
+// projector turns the states of a tower into rows [Rows, 1, width].
+func (b *builder) projector(t *arch.Tower, x value) (value, error) {
+	if t.Cell > 1 {
+		n, cell, hidden := int32(t.Side()/t.Cell), int32(t.Cell), int32(t.Hidden)
+		x = b.reshape("/cells/grid", x, n, cell, n, cell*hidden)
+		x = b.op("/cells/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1, 3}}, x)
+		x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
+	}
+	if t.Norm != nil {
+		x = b.norm("/projector/norm", x, t.Norm)
+	}
+	x = b.linear("/projector/in/Linear", x, &t.In, Slot{}, 1, -1, int32(t.In.Weight.Rows))
+	x, err := b.activate("/projector/", &arch.MLP{Activation: t.Activation}, x)
+	if err != nil {
+		return 0, err
+	}
+	return b.linear("/projector/out/Linear", x, &t.Out, Slot{}, -1, 1, int32(t.Out.Weight.Rows)), nil
+}
+
+// towerConditions are sentences about prompts with pictures.
+func towerConditions(t *arch.Tower) []string {
+	list := []string{fmt.Sprintf("a picture takes %d positions; the engine makes it %d x %d pixels, whatever its shape, and does not smooth it; "+
+		"height and width, where a call or a prompt gives them, must both be %d", t.Rows(), t.Size, t.Size, t.Size)}
+	if t.Start == "" {
+		list = append(list, "two pictures need text between them, at least a space: the engine takes pictures that follow one another for one")
+	}
+	if t.Loss != "" {
+		list = append(list, t.Loss)
+	}
+	return list
+}

@@ -1,0 +1,80 @@
+package reference_test
+
+import (
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/pipeline/reference"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+)
+
+// Towers make the rows, and models with them the logits, that transformers computed.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../arch/testdata/*/pictures.safetensors")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d checkpoints: %v", len(files), err)
+	}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			want, err := stagetest.ReadPictures(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			tower, err := forward.NewTower(src.Model.Towers[0], src.Weights, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rows []float32
+			for _, image := range want.Images {
+				x, err := tower.Rows(t.Context(), stagetest.Planes(image, src.Pictures.Mean, src.Pictures.Norm))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := src.Model.Towers[0].Rows() * src.Decoder.Hidden; len(x) != n {
+					t.Fatalf("%d values for a picture, want %d", len(x), n)
+				}
+				rows = append(rows, x...)
+			}
+			near(t, "rows", want.Rows, rows, 1e-5)
+			m, err := reference.New(src.Decoder, src.Weights, reference.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := m.HiddenWith(t.Context(), want.IDs, src.Pictures.Pad, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := make([]float32, len(want.Logits))
+			if err := m.Logits(t.Context(), logits, h); err != nil {
+				t.Fatal(err)
+			}
+			near(t, "logits", want.Logits, logits, 1e-5)
+		})
+	}
+}
+
+// near requires that values differ by at most a part of the largest of them.
+func near(t *testing.T, what string, want, got []float32, part float64) {
+	t.Helper()
+	if len(want) != len(got) {
+		t.Fatalf("%d %s, want %d", len(got), what, len(want))
+	}
+	var most, diff float64
+	for i, w := range want {
+		most, diff = max(most, math.Abs(float64(w))), max(diff, math.Abs(float64(got[i]-w)))
+	}
+	if !(diff <= part*most) {
+		t.Errorf("%s differ by %g, the largest is %g", what, diff, most)
+	}
+}

@@ -1,0 +1,130 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// Pictures are the facts of using a tower that reads pictures.
+type Pictures struct {
+	// A value v of a pixel, from 0 to 255, becomes (v - Mean) * Norm, for each of red, green and blue.
+	Mean, Norm [3]float32
+	// Pad is the token in place of which rows are put; Start and End are those around them, -1 without.
+	Pad, Start, End int32
+	// Conditions are sentences for users.
+	Conditions []string
+}
+
+// processorNames are the files in which repositories describe the preparation of pictures. Newer ones have all processors in the second.
+var processorNames = []string{"preprocessor_config.json", "processor_config.json"}
+
+// processor is what these files say about pictures. Absent fields have the defaults of the library's processors.
+type processor struct {
+	Rescale   *bool     `json:"do_rescale"`
+	Factor    *float64  `json:"rescale_factor"`
+	Normalize *bool     `json:"do_normalize"`
+	Mean      []float64 `json:"image_mean"`
+	Deviation []float64 `json:"image_std"`
+	Crop      *bool     `json:"do_center_crop"`
+	Pad       *bool     `json:"do_pad"`
+}
+
+// readPictures reads how pictures are prepared for a tower.
+func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Pictures, error) {
+	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1}
+	if _, ok := tok.Token(p.Pad); !ok {
+		return nil, fmt.Errorf("config.json: the token of pictures, %d, is not a token of tokenizer.json: %w", t.Pad, tensor.ErrCorrupt)
+	}
+	if err := p.readMarks(dir, t, tok); err != nil {
+		return nil, err
+	}
+	x := processor{Mean: t.Mean[:], Deviation: t.Deviation[:]}
+	for _, name := range processorNames {
+		b, err := ReadOptional(dir, name)
+		if err != nil || b == nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		outer := struct {
+			*processor
+			Inner *processor `json:"image_processor"`
+		}{&x, &x}
+		if err := json.Unmarshal(b, &outer); err != nil {
+			return nil, fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
+		}
+		if err := p.normalise(&x); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if x.Crop != nil && *x.Crop {
+			p.Conditions = append(p.Conditions, "the library cuts out the middle square of a picture, the engine squeezes the whole: "+
+				"cut pictures to squares before")
+		}
+		if x.Pad != nil && *x.Pad {
+			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
+		}
+		return p, nil
+	}
+	return p, p.normalise(&x)
+}
+
+// normalise computes Mean and Norm.
+func (p *Pictures) normalise(x *processor) error {
+	factor := 1.0 / 255
+	if x.Factor != nil {
+		factor = *x.Factor
+	}
+	if x.Rescale != nil && !*x.Rescale {
+		factor = 1
+	}
+	mean, deviation := x.Mean, x.Deviation
+	if x.Normalize != nil && !*x.Normalize {
+		mean, deviation = []float64{0, 0, 0}, []float64{1, 1, 1}
+	}
+	if len(mean) != 3 || len(deviation) != 3 || !(factor > 0 && factor <= 1) {
+		return fmt.Errorf("image_mean %v, image_std %v, rescale_factor %g: %w", mean, deviation, factor, tensor.ErrUnsupported)
+	}
+	for i := range 3 {
+		if !(deviation[i] > 0) {
+			return fmt.Errorf("image_std %v: %w", deviation, tensor.ErrCorrupt)
+		}
+		p.Mean[i], p.Norm[i] = float32(mean[i]/factor), float32(factor/deviation[i])
+	}
+	return nil
+}
+
+// readMarks finds the tokens around a picture. tokenizer_config.json may name others than the library's processor has.
+func (p *Pictures) readMarks(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) error {
+	if t.Start == "" {
+		return nil
+	}
+	words := struct {
+		Start string `json:"start_image_token"`
+		End   string `json:"end_image_token"`
+	}{t.Start, t.End}
+	b, err := ReadOptional(dir, "tokenizer_config.json")
+	if err != nil {
+		return err
+	}
+	if b != nil {
+		if err := json.Unmarshal(b, &words); err != nil {
+			return fmt.Errorf("tokenizer_config.json: %v: %w", err, tensor.ErrCorrupt)
+		}
+	}
+	for _, m := range []struct {
+		word string
+		id   *int32
+	}{{words.Start, &p.Start}, {words.End, &p.End}} {
+		id, ok := tok.ID(m.word)
+		if !ok {
+			return fmt.Errorf("tokenizer.json has no token %q, which the library puts around pictures: %w", m.word, tensor.ErrUnsupported)
+		}
+		*m.id = id
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package source_test
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// What a repository says about its processor decides how pixels are normalised; without it, the library's defaults do.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	third := float32(1.0 / 255 / 0.26862954)
+	for _, c := range []struct {
+		name    string
+		files   map[string]any // nil removes one
+		mean    float32        // of the first channel
+		norm    float32
+		wants   string // in a condition
+		refused string
+	}{
+		{"the file of the checkpoint", nil, 0.45 * 255, float32(1.0 / 255 / 0.25), "cuts out the middle square", ""},
+		{"no file", object{"preprocessor_config.json": nil}, float32(0.48145466 * 255), third, "", ""},
+		{"a processor of version 5", object{"preprocessor_config.json": nil, "processor_config.json": object{"image_processor": object{
+			"image_mean": []any{0.5, 0.5, 0.5}, "image_std": []any{0.25, 0.25, 0.25}, "do_pad": true,
+		}}}, 127.5, float32(4.0 / 255), "pads a picture to a square", ""},
+		{"no normalisation", object{"preprocessor_config.json": object{"do_normalize": false}}, 0, float32(1.0 / 255), "", ""},
+		{"no scale", object{"preprocessor_config.json": object{"do_rescale": false, "image_mean": []any{100, 100, 100}, "image_std": []any{2, 2, 2}}}, 100, 0.5, "", ""},
+		{"two channels", object{"preprocessor_config.json": object{"image_mean": []any{0.5, 0.5}}}, 0, 0, "", "preprocessor_config.json: image_mean [0.5 0.5]"},
+		{"nothing to divide by", object{"preprocessor_config.json": object{"image_std": []any{0.5, 0, 0.5}}}, 0, 0, "", "image_std [0.5 0 0.5]"},
+		{"a word for a number", object{"preprocessor_config.json": object{"image_mean": "half"}}, 0, 0, "", "preprocessor_config.json: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			src, err := openSeeing(t, "llava", c.files)
+			if c.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), c.refused) {
+					t.Fatalf("%v, want %q", err, c.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := src.Pictures
+			if diff := cmp.Diff([]float32{c.mean, c.norm}, []float32{p.Mean[0], p.Norm[0]}); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if all := strings.Join(p.Conditions, "\n"); !strings.Contains(all, c.wants) || c.wants == "" && all != "" {
+				t.Errorf("conditions %q", all)
+			}
+			if p.Pad != 320 || p.Start != -1 || p.End != -1 {
+				t.Errorf("tokens %d, %d, %d", p.Pad, p.Start, p.End)
+			}
+		})
+	}
+}
+
+// The tokens around a picture are those of the library's processor, unless the tokenizer names others, and must exist.
+func TestPictureMarks(t *testing.T) {
+	t.Parallel()
+	src, err := openSeeing(t, "internvl", nil)
+	if err != nil || src.Pictures.Start != 321 || src.Pictures.End != 322 {
+		t.Fatalf("%+v, %v", src, err)
+	}
+	src, err = openSeeing(t, "internvl", map[string]any{"tokenizer_config.json": map[string]any{"start_image_token": "<image>"}})
+	if err != nil || src.Pictures.Start != 320 {
+		t.Fatalf("%+v, %v", src, err)
+	}
+	_, err = openSeeing(t, "internvl", map[string]any{"tokenizer_config.json": map[string]any{"end_image_token": "<nothing>"}})
+	if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), `"<nothing>"`) {
+		t.Error(err)
+	}
+}
+
+// What the tokenizer puts before a text comes from the template instead, unless the template writes it already.
+func TestPictureOpening(t *testing.T) {
+	t.Parallel()
+	for template, want := range map[string]string{
+		"{% for m in messages %}{{ m['content'] }}{% endfor %}":      `{{ '<s>' }}{% for m in messages %}{{ m['content'] }}{% endfor %}`,
+		"<s>{% for m in messages %}{{ m['content'] }}{% endfor %}":   `<s>{% for m in messages %}{{ m['content'] }}{% endfor %}`,
+		"{{ bos_token }}{% for m in messages %}{{ m.x }}{% endfor %}": `{{ bos_token }}{% for m in messages %}{{ m.x }}{% endfor %}`,
+	} {
+		src, err := openSeeing(t, "llava", map[string]any{
+			"tokenizer_config.json": map[string]any{"bos_token": "<s>", "eos_token": "</s>", "chat_template": template},
+			"tokenizer.json": map[string]any{"post_processor": map[string]any{
+				"type": "TemplateProcessing", "pair": []any{},
+				"single":         []any{map[string]any{"SpecialToken": map[string]any{"id": "<s>", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}},
+				"special_tokens": map[string]any{"<s>": map[string]any{"id": "<s>", "ids": []any{1}, "tokens": []any{"<s>"}}},
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := src.Facts; len(f.Prefix) != 0 || f.Opening != "<s>" || f.ChatTemplate != want {
+			t.Errorf("prefix %v, opening %q, template %q, want %q", f.Prefix, f.Opening, f.ChatTemplate, want)
+		}
+	}
+}
+
+// openSeeing opens a copy of a checkpoint with keys of JSON files changed, files made, or with nil removed.
+func openSeeing(t *testing.T, name string, files map[string]any) (*source.Source, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "arch", "testdata", name))); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range files {
+		path := filepath.Join(dir, name)
+		if change == nil {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		content := map[string]any{}
+		if b, err := os.ReadFile(path); err == nil && name != "preprocessor_config.json" {
+			if err := json.Unmarshal(b, &content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		maps.Copy(content, change.(map[string]any))
+		b, err := json.Marshal(content)
+		if err == nil {
+			err = os.WriteFile(path, b, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
+	if err == nil {
+		t.Cleanup(src.Close)
+	}
+	return src, err
+}

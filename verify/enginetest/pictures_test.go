@@ -1,0 +1,197 @@
+//go:build engine
+
+package enginetest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
+)
+
+// pictured is a text with pictures in the script of a job.
+type pictured struct {
+	Text   string   `json:"text"`
+	Images []string `json:"images"`
+}
+
+func newPictured(text string, images ...[]byte) pictured {
+	p := pictured{Text: text}
+	for _, x := range images {
+		p.Images = append(p.Images, base64.StdEncoding.EncodeToString(x))
+	}
+	return p
+}
+
+// conversation feeds a script with pictures to a fresh engine and returns the logits of all calls and the ids of the texts.
+func (e *engine) conversation(t *testing.T, pkg string, config map[string]any, script []any) ([]float32, [][]int32) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "logits")
+	a, err := e.do(job{Package: pkg, Config: config, Script: script, Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readFloats(t, out), a.IDs
+}
+
+// prepared writes into config.json how a package runs its towers, which the engine reads before a caller can set anything.
+func prepared(t *testing.T, pkg, precision, memory string) {
+	t.Helper()
+	path := filepath.Join(pkg, "config.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(b, &config); err != nil {
+		t.Fatal(err)
+	}
+	if config["mllm"] == nil {
+		t.Fatal("config.json does not say how towers are run")
+	}
+	config["mllm"] = map[string]any{"backend_type": "cpu", "thread_num": 1, "precision": precision, "memory": memory}
+	if b, err = json.Marshal(config); err == nil {
+		err = os.WriteFile(path, b, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// script is the conversation of a golden: the first prompt, steps, and the second prompt. The goldens of its calls follow one another.
+func script(p *stagetest.Pictures) []any {
+	list := []any{newPictured(stagetest.FirstPicturePrompt, p.Images[:2]...)}
+	for i := range p.Steps {
+		list = append(list, p.IDs[p.Prompt+i:p.Prompt+i+1])
+	}
+	return append(list, newPictured(stagetest.SecondPicturePrompt, p.Images[2]))
+}
+
+// TestPictures: of 16-bit packages with a tower, every engine has the ids and the logits of transformers, for a prompt with two pictures,
+// steps and a second prompt with a third picture, in one conversation and in the next one.
+func TestPictures(t *testing.T) {
+	all := engines(t)
+	for _, file := range pictureFiles(t) {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			p, err := stagetest.ReadPictures(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range []string{"3.5", "3.6"} {
+				pkg := export(t, dir, form{engine: target, bits: 16})
+				for _, e := range runs(all, form{engine: target}) {
+					t.Logf("target %s, engine %s: KL %.2g", target, e.version, e.pictured(t, pkg, p))
+				}
+			}
+		})
+	}
+}
+
+// pictured is the divergence of an engine from transformers over a conversation with pictures and the same one again.
+func (e *engine) pictured(t *testing.T, pkg string, p *stagetest.Pictures) float64 {
+	t.Helper()
+	prepared(t, pkg, "high", "high")
+	once := script(p)
+	got, ids := e.conversation(t, pkg, map[string]any{"memory": "high"}, slices.Concat(once, []any{nil}, once))
+	want := [][]int32{p.IDs[:p.Prompt], p.IDs[p.Prompt+p.Steps:]}
+	for i, list := range ids {
+		if !slices.Equal(list, want[i%2]) {
+			t.Fatalf("engine %s: the ids of prompt %d are %v, want %v", e.version, i, list, want[i%2])
+		}
+	}
+	kl, diff := divergence(t, slices.Concat(p.Logits, p.Logits), got, len(p.Logits)/len(p.IDs))
+	if !(kl <= maxGolden) {
+		t.Errorf("%s, engine %s: KL %.3g from transformers with pictures, largest difference %.3g", pkg, e.version, kl, diff)
+	}
+	// A prompt in pieces, which cut pictures; the engine gives the logits of the last piece.
+	got, _ = e.conversation(t, pkg, map[string]any{"memory": "high", "chunk": 16}, once[:1])
+	vocab := len(p.Logits) / len(p.IDs)
+	end := p.Prompt * vocab
+	pieces, _ := divergence(t, p.Logits[end-min(end, len(got)):end], got, vocab)
+	if !(pieces <= maxGolden) {
+		t.Errorf("%s, engine %s: KL %.3g from transformers with a prompt in pieces", pkg, e.version, pieces)
+	}
+	return max(kl, pieces)
+}
+
+// TestQuantizedPictures: of quantized packages with a tower, engine and our runtime have the same logits in both modes.
+func TestQuantizedPictures(t *testing.T) {
+	all := engines(t)
+	for _, file := range pictureFiles(t) {
+		dir := filepath.Dir(file)
+		golden, err := stagetest.ReadPictures(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []form{{engine: "3.5", bits: 4, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				pkg := export(t, dir, f)
+				p, err := runtime.Open(pkg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				for _, m := range []struct {
+					mode   backend.Mode
+					memory string
+					limit  float64
+				}{{backend.Float, "high", maxFloat}, {backend.Int8, "low", maxInt8}} {
+					want := oursPictured(t, p, golden, m.mode)
+					prepared(t, pkg, "high", m.memory)
+					for _, e := range runs(all, f) {
+						got, _ := e.conversation(t, pkg, map[string]any{"memory": m.memory}, script(golden)[:1])
+						kl, diff := divergence(t, want, got, len(golden.Logits)/len(golden.IDs))
+						t.Logf("engine %s, %s: KL %.2g, largest difference %.2g", e.version, m.mode, kl, diff)
+						if !(kl <= m.limit) {
+							t.Errorf("engine %s, %s: largest difference %.3g, KL %.3g", e.version, m.mode, diff, kl)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// oursPictured are the logits of the first prompt on our runtime.
+func oursPictured(t *testing.T, p *runtime.Package, golden *stagetest.Pictures, mode backend.Mode) []float32 {
+	t.Helper()
+	o := runtime.Options{Mode: mode, DynamicOption: p.Config.DynamicOption}
+	tower, err := runtime.NewTower(p, cpu.Backend{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := runtime.NewSession(p, cpu.Backend{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range golden.Images[:2] {
+		rows, err := tower.Rows(t.Context(), stagetest.Planes(image, p.Config.ImageMean, p.Config.ImageNorm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Show(rows)
+	}
+	l, err := s.Forward(t.Context(), golden.IDs[:golden.Prompt])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(l)
+}
+
+func pictureFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "pipeline", "arch", "testdata", "*", "pictures.safetensors"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(fmt.Errorf("no checkpoints with pictures: %v", err))
+	}
+	return files
+}

@@ -1,0 +1,223 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
+)
+
+// Vision computes with the source's tower that reads pictures.
+type Vision struct {
+	// Rows returns the rows of a picture, whose pixels are [3, size, size] and normalised.
+	Rows func(ctx context.Context, pixels []float32) ([]float32, error)
+	// Hidden returns the input of the head for a window whose tokens pad become rows, in order.
+	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error)
+}
+
+// pictures: the tower and the text model together compute from a prompt with two pictures what the source computes, at the source's
+// precision up to rounding, and as shipped within the limit of the check kl for text.
+type pictures struct{}
+
+func (pictures) String() string { return "pictures" }
+
+func (pictures) Hint(value map[string]float64) string {
+	if value["rows"] > maxRowError || value["kl_graph"] > maxGraphKL {
+		return ours
+	}
+	return closer(value["kl"], value["kl_float"], "verify.kl.max") + "; an override that matches the tensors of the tower gives it more bits"
+}
+
+const (
+	// maxRowError is the largest distance of rows of the packaged tower at the source's precision from the source's, relative to their
+	// length. Rounding causes about 1e-6.
+	maxRowError = 1e-4
+	// pictureWords is the number of tokens before, between and after pictures.
+	pictureWords = 8
+	// pictureTokens is the length of a prompt from which on it has only one picture.
+	pictureTokens = 1024
+)
+
+func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
+	if reason, ok := s.comparable(); !ok {
+		return skip("%s", reason)
+	}
+	if s.Source.Vision == nil {
+		return skip(needsWeights)
+	}
+	p, err := newPicturePrompt(ctx, s)
+	if err != nil {
+		return Finding{}, err
+	}
+	part := s.Package.Visual()
+	tower, err := runtime.NewTower(s.Package, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(part)})
+	if err != nil {
+		return Finding{}, err
+	}
+	rows, err := p.shown(ctx, tower)
+	if err != nil {
+		return Finding{}, err
+	}
+	value := map[string]float64{"rows": distanceOf(p.rows, rows), "pictures": float64(len(p.pixels)), "tokens": float64(len(p.tokens))}
+	if !(value["rows"] <= maxRowError) {
+		return fail(value, "%s at the source's precision makes rows of pictures that differ from the source's by %.2g of their length", part.GraphFile, value["rows"])
+	}
+	sess, err := s.sourceSession(s.Package)
+	if err != nil {
+		return Finding{}, err
+	}
+	if value["kl_graph"], err = p.divergence(ctx, s, sess, rows); err != nil {
+		return Finding{}, err
+	}
+	if !(value["kl_graph"] <= maxGraphKL) {
+		return fail(value, "KL %.2g of the graphs at the source's precision on a prompt with pictures", value["kl_graph"])
+	}
+	if value["kl_float"], value["rows_float"], err = p.shipped(ctx, s, backend.Float); err != nil {
+		return Finding{}, err
+	}
+	if value["kl"], value["rows_int8"], err = p.shipped(ctx, s, backend.Int8); err != nil {
+		return Finding{}, err
+	}
+	e, err := s.evaluation(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	text, _ := e.Float.KL.Mean() // what the weights cost on text, which other checks have judged
+	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
+		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d pictures; rows of the tower differ by %.2g of their length (weights alone %.2g)",
+		value["kl"], value["kl_float"], value["kl_graph"], len(p.pixels), value["rows_int8"], value["rows_float"])
+}
+
+// picturePrompt is a prompt with pictures, and what the source makes of it.
+type picturePrompt struct {
+	tokens []int32
+	pixels [][]float32 // of the pictures
+	rows   []float32   // of all pictures
+	logits []float32
+}
+
+func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
+	windows, err := s.windows()
+	if err != nil {
+		return nil, err
+	}
+	c, words, p := s.Package.Config, windows[0], &picturePrompt{}
+	take := func() {
+		n := min(pictureWords, len(words))
+		p.tokens, words = append(p.tokens, words[:n]...), words[n:]
+	}
+	for i := range 2 {
+		take()
+		x := drawn(c.ImageSize, i, c.ImageMean, c.ImageNorm)
+		rows, err := s.Source.Vision.Rows(ctx, x)
+		if err != nil {
+			return nil, err
+		}
+		n := len(rows) / s.Source.Model.Hidden
+		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*pictureWords) {
+			break
+		}
+		p.pixels, p.rows = append(p.pixels, x), append(p.rows, rows...)
+		marked := c.VisionStart >= 0 && c.VisionEnd >= 0
+		if marked {
+			p.tokens = append(p.tokens, c.VisionStart)
+		}
+		p.tokens = append(p.tokens, slices.Repeat([]int32{c.ImagePad}, n)...)
+		if marked {
+			p.tokens = append(p.tokens, c.VisionEnd)
+		}
+	}
+	take()
+	h, err := s.Source.Vision.Hidden(ctx, p.tokens, c.ImagePad, p.rows)
+	if err != nil {
+		return nil, err
+	}
+	p.logits = make([]float32, len(p.tokens)*s.Source.Model.Vocab)
+	return p, s.Source.Reference.Logits(ctx, p.logits, h)
+}
+
+// shown returns the rows that a tower makes of the pictures.
+func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (all []float32, err error) {
+	for _, x := range p.pixels {
+		rows, err := t.Rows(ctx, x)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	if len(all) != len(p.rows) {
+		return nil, fmt.Errorf("the tower makes %d values of pictures, the source %d", len(all), len(p.rows))
+	}
+	return all, nil
+}
+
+// divergence is that of a session that is shown rows.
+func (p *picturePrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, rows []float32) (float64, error) {
+	sess.Reset()
+	sess.Show(rows)
+	got, err := sess.Forward(ctx, p.tokens)
+	if err != nil {
+		return 0, err
+	}
+	if len(got) != len(p.logits) {
+		return 0, fmt.Errorf("the graph computes %d logits for %d tokens, the source %d", len(got), len(p.tokens), len(p.logits))
+	}
+	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
+	return kl, nil
+}
+
+// shipped returns the divergence of the package as it is, and the distance of its rows.
+func (p *picturePrompt) shipped(ctx context.Context, s *Subject, mode backend.Mode) (kl, distance float64, err error) {
+	tower, err := runtime.NewTower(s.Package, cpu.Backend{}, runtime.Options{
+		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	rows, err := p.shown(ctx, tower)
+	if err != nil {
+		return 0, 0, err
+	}
+	sess, err := s.session(mode)
+	if err != nil {
+		return 0, 0, err
+	}
+	kl, err = p.divergence(ctx, s, sess, rows)
+	return kl, distanceOf(p.rows, rows), err
+}
+
+// distanceOf is the length of the difference from want, relative to the length of want.
+func distanceOf(want, got []float32) float64 {
+	var d, n float64
+	for i, w := range want {
+		e := float64(got[i]) - float64(w)
+		d, n = d+e*e, n+float64(w)*float64(w)
+	}
+	return math.Sqrt(d / n)
+}
+
+// drawn is a picture of size x size pixels: smooth fields of colour, a frame with hard edges and fine lines, and another one for every
+// number. It is normalised.
+func drawn(size, number int, mean, norm [3]float32) []float32 {
+	out := make([]float32, 0, 3*size*size)
+	step := 2 * math.Pi / float64(size)
+	for c := range 3 {
+		for y := range size {
+			for x := range size {
+				v := 127 + 80*math.Sin(step*float64((c+2)*x+(number+1)*y)) + 40*math.Cos(step*float64((number+3)*x-(c+1)*y))
+				switch {
+				case x > size/4 && x < size/2 && y > size/(3+number) && y < size*3/4:
+					v = float64(200 - 60*c - 50*number)
+				case (x+number*y)%7 == 0:
+					v = float64(30 + 70*c)
+				}
+				out = append(out, (float32(math.Round(min(max(v, 0), 255)))-mean[c])*norm[c])
+			}
+		}
+	}
+	return out
+}
