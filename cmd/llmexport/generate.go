@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
@@ -17,8 +18,9 @@ func (t *tool) generateCommand() *cli.Command {
 		Name:      "generate",
 		Usage:     "generate text with a package",
 		ArgsUsage: "PACKAGE PROMPT",
-		Description: "The prompt is used as it is, without a chat template. Sampling follows the package's config.json unless flags\n" +
-			"override it. The speed is printed to standard error.",
+		Description: "The prompt is used as it is, without a chat template. If the package reads pictures, <img>FILE</img> in the prompt is\n" +
+			"the picture in that file. Sampling follows the package's config.json unless flags override it. The speed is printed to\n" +
+			"standard error.",
 		Flags: append([]cli.Flag{
 			&cli.IntFlag{Name: "tokens", Aliases: []string{"n"}, Value: 64, Usage: "generate at most `N` tokens"},
 			&cli.BoolFlag{Name: "int8", Usage: "quantize activations, as the engine does with memory: low"},
@@ -27,6 +29,7 @@ func (t *tool) generateCommand() *cli.Command {
 		CustomHelpTemplate: help(
 			"llmexport generate dist/qwen3-0.6b-int4 'The capital of France is'",
 			"llmexport generate dist/qwen3-0.6b-int4 --stdin --greedy -n 200 < prompt.txt",
+			"llmexport generate dist/llava-1.5-7b-int4 'USER: <img>photo.jpg</img> What is this? ASSISTANT:'",
 		),
 		Action: t.generate,
 	}
@@ -72,7 +75,10 @@ func (t *tool) generate(c *cli.Context) error {
 		return err
 	}
 	defer p.Close()
-	tokens := p.Tokenizer.Encode(prompt)
+	tokens, err := readPrompt(c, p, s, prompt, o)
+	if err != nil {
+		return err
+	}
 	if len(tokens) == 0 {
 		return exit.Usagef("the prompt is empty")
 	}
@@ -106,4 +112,22 @@ func (t *tool) generate(c *cli.Context) error {
 		fmt.Fprintf(&t.progress, "%d prompt tokens in %.2f s, %d tokens\n", len(tokens), time.Since(start).Seconds(), n)
 	}
 	return nil
+}
+
+// readPrompt turns a prompt into tokens. Pictures are read by the tower of the package and shown to the session.
+func readPrompt(c *cli.Context, p *runtime.Package, s *runtime.Session, prompt string, o runtime.Options) ([]int32, error) {
+	if p.Visual() == nil {
+		return p.Tokenizer.Encode(prompt), nil
+	}
+	o.DynamicOption = p.Config.DynamicOption
+	tower, err := runtime.NewTower(p, cpu.Backend{}, o)
+	if err != nil {
+		return nil, explained(c.Context, p.Dir, err)
+	}
+	in, err := tower.Read(c.Context, prompt)
+	if err != nil {
+		return nil, err
+	}
+	s.Show(in.Rows)
+	return in.Tokens, nil
 }

@@ -346,22 +346,25 @@ func describe(name string, pl *assemble.Planned) *planned {
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
 	var weights, bytes int64
-	for it := range pl.Plan.Items() {
-		spec, name := it.Spec(), it.Slot.Weight.Tensor
-		p.Tensors = append(p.Tensors, plannedTensor{name, it.Slot.Name, it.Source.Shape, spec, it.Offset, it.Size()})
-		at := slices.IndexFunc(p.Specs, func(s plannedSpec) bool { return s.Spec == spec })
-		if at < 0 {
-			at, p.Specs = len(p.Specs), append(p.Specs, plannedSpec{Spec: spec})
-		}
-		p.addRole(it, spec)
-		p.Specs[at].Tensors++
-		p.Specs[at].Bytes += it.Size()
-		if it.Matrix() {
-			weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
-			bytes += it.Size() - it.Bias
-		}
-		if it.Choice.AutoFrom != 0 {
-			p.AutoBlocks = append(p.AutoBlocks, plannedBlock{name, it.Layout.Cols, it.Choice.AutoFrom, it.Layout.BlockCols})
+	for _, part := range pl.Plan.Parts {
+		for i := range part.Items {
+			it := &part.Items[i]
+			spec, name := it.Spec(), it.Slot.Weight.Tensor
+			p.Tensors = append(p.Tensors, plannedTensor{name, it.Slot.Name, it.Source.Shape, spec, it.Offset, it.Size()})
+			at := slices.IndexFunc(p.Specs, func(s plannedSpec) bool { return s.Spec == spec })
+			if at < 0 {
+				at, p.Specs = len(p.Specs), append(p.Specs, plannedSpec{Spec: spec})
+			}
+			p.addRole(part.Lowered.Name, it, spec)
+			p.Specs[at].Tensors++
+			p.Specs[at].Bytes += it.Size()
+			if it.Matrix() {
+				weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
+				bytes += it.Size() - it.Bias
+			}
+			if it.Choice.AutoFrom != 0 {
+				p.AutoBlocks = append(p.AutoBlocks, plannedBlock{name, it.Layout.Cols, it.Choice.AutoFrom, it.Layout.BlockCols})
+			}
 		}
 	}
 	if a := pl.Allocation; a != nil {

@@ -53,8 +53,8 @@ func appendRole(role []byte, name string) []byte {
 	return role
 }
 
-// addRole counts a tensor. A mixture of experts has tens of thousands, so it allocates nothing for a role that it knows.
-func (p *planned) addRole(it *plan.Item, spec string) {
+// addRole counts a tensor of a part. A mixture of experts has tens of thousands, so it allocates nothing for a role that it knows.
+func (p *planned) addRole(part string, it *plan.Item, spec string) {
 	var buf [128]byte
 	role := append(buf[:0], smallRole...)
 	if it.Matrix() {
@@ -62,6 +62,9 @@ func (p *planned) addRole(it *plan.Item, spec string) {
 	}
 	if spec == undecidedSpec {
 		role = append(buf[:0], otherRole...)
+	}
+	if part != "" {
+		role = append([]byte(part+": "), role...)
 	}
 	at, after := -1, len(p.Roles)
 	for i, r := range p.Roles {
@@ -118,7 +121,7 @@ func (p *planned) undecided(pl *assemble.Planned) {
 			if stage.Budgeted(pl, part, it) {
 				spec = undecidedSpec
 			}
-			p.addRole(it, spec)
+			p.addRole(part.Lowered.Name, it, spec)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // CardName is the file name of a model card in a package and in a checkpoint, PageName that of the report in HTML, and
@@ -114,6 +115,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	b.WriteString("\n## Run it\n\nDownload all files into one directory. There:\n\n")
 	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program\n"+
 		"llmexport chat .           # or that of llmexport, on a computer"))
+	cardPictures(b, m)
 	cardThreads(b, m)
 	if len(m.Conditions) > 0 {
 		b.WriteString("\nKeep in mind:\n\n")
@@ -130,6 +132,15 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	cardStorage(b, m)
 	cardFiles(b, m)
 	return cardRecipe(b, m)
+}
+
+// cardPictures shows a prompt with a picture.
+func cardPictures(b *bytes.Buffer, m *manifest.Manifest) {
+	if !slices.ContainsFunc(m.Tensors, func(t manifest.Tensor) bool { return t.Part == mnn.VisualPart }) {
+		return
+	}
+	b.WriteString("\nA prompt can have pictures: the name of a file between `<img>` and `</img>`.\n\n")
+	b.WriteString(fenced("sh", "llmexport generate . 'What is in <img>photo.jpg</img>?'"))
 }
 
 // storageText names the storage form of most weights.
