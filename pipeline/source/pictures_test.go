@@ -34,7 +34,9 @@ func TestPictures(t *testing.T) {
 			"image_mean": []any{0.5, 0.5, 0.5}, "image_std": []any{0.25, 0.25, 0.25}, "do_pad": true,
 		}}}, 127.5, float32(4.0 / 255), "pads a picture to a square", ""},
 		{"no normalisation", object{"preprocessor_config.json": object{"do_normalize": false}}, 0, float32(1.0 / 255), "", ""},
-		{"no scale", object{"preprocessor_config.json": object{"do_rescale": false, "image_mean": []any{100, 100, 100}, "image_std": []any{2, 2, 2}}}, 100, 0.5, "", ""},
+		{"no scale", object{"preprocessor_config.json": object{
+			"do_rescale": false, "image_mean": []any{100, 100, 100}, "image_std": []any{2, 2, 2},
+		}}, 100, 0.5, "", ""},
 		{"two channels", object{"preprocessor_config.json": object{"image_mean": []any{0.5, 0.5}}}, 0, 0, "", "preprocessor_config.json: image_mean [0.5 0.5]"},
 		{"nothing to divide by", object{"preprocessor_config.json": object{"image_std": []any{0.5, 0, 0.5}}}, 0, 0, "", "image_std [0.5 0 0.5]"},
 		{"a word for a number", object{"preprocessor_config.json": object{"image_mean": "half"}}, 0, 0, "", "preprocessor_config.json: "},
@@ -86,15 +88,17 @@ func TestPictureMarks(t *testing.T) {
 func TestPictureOpening(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]string{
-		"{% for m in messages %}{{ m['content'] }}{% endfor %}":      `{{ '<s>' }}{% for m in messages %}{{ m['content'] }}{% endfor %}`,
-		"<s>{% for m in messages %}{{ m['content'] }}{% endfor %}":   `<s>{% for m in messages %}{{ m['content'] }}{% endfor %}`,
+		"{% for m in messages %}{{ m['content'] }}{% endfor %}":       `{{ '<s>' }}{% for m in messages %}{{ m['content'] }}{% endfor %}`,
+		"<s>{% for m in messages %}{{ m['content'] }}{% endfor %}":    `<s>{% for m in messages %}{{ m['content'] }}{% endfor %}`,
 		"{{ bos_token }}{% for m in messages %}{{ m.x }}{% endfor %}": `{{ bos_token }}{% for m in messages %}{{ m.x }}{% endfor %}`,
 	} {
 		src, err := openSeeing(t, "llava", map[string]any{
 			"tokenizer_config.json": map[string]any{"bos_token": "<s>", "eos_token": "</s>", "chat_template": template},
 			"tokenizer.json": map[string]any{"post_processor": map[string]any{
 				"type": "TemplateProcessing", "pair": []any{},
-				"single":         []any{map[string]any{"SpecialToken": map[string]any{"id": "<s>", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}},
+				"single": []any{
+					map[string]any{"SpecialToken": map[string]any{"id": "<s>", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}},
+				},
 				"special_tokens": map[string]any{"<s>": map[string]any{"id": "<s>", "ids": []any{1}, "tokens": []any{"<s>"}}},
 			}},
 		})
