@@ -92,6 +92,9 @@ func TestAll(t *testing.T) {
 
 // Two directories get a package together, or keep what they had.
 func TestAllDirs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, prepare := range map[string]func(t *testing.T, target string){
 		"nothing": func(t *testing.T, target string) {},

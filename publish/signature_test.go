@@ -25,6 +25,9 @@ import (
 
 // TestSigned tells the story of a signature in every kind of place.
 func TestSigned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	type make = func(t testing.TB, seed uint64) place.Package
 	text := func(t testing.TB, seed uint64) place.Package { return placetest.Package(t, string(rune('a'+seed))) }
 	patient := transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}

@@ -100,6 +100,9 @@ func importancesOf(word string, row, h []float32, block int) []float32 {
 
 // No block is worse than RTN's in what the method minimises.
 func TestSearchersAreNeverWorseThanRTN(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const cols = 256
 	r := rand.New(rand.NewPCG(61, 62))
 	h := unevenInputs(r, cols)

@@ -158,6 +158,9 @@ func TestTruncatedFiles(t *testing.T) {
 
 // Whatever byte of the small files is wrong, nothing panics.
 func TestDamagedBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, name := range files {
 		t.Run(name, func(t *testing.T) {
 			refused := 0

@@ -128,6 +128,9 @@ func TestScoreFrom(t *testing.T) {
 }
 
 func TestCompareRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	other, err := stagetest.Export(t.Context(), t.TempDir(), families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
 	if err != nil {
 		t.Fatal(err)

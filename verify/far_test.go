@@ -19,6 +19,9 @@ import (
 // Only graph detects differences after the evaluated windows and the first tokens: windows of another size, chunks, and
 // the other rotary frequencies of longrope.
 func TestFar(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	const far = 131 // more than any window of this test, and no other number of these models
 	constant := func(from, to int32) func(e *edition) {

@@ -108,6 +108,9 @@ func checkDivergence(t *testing.T, res *verify.Result, text string) {
 }
 
 func TestThreads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	var first map[string]manifest.Metric
 	for _, n := range []int{1, 3} {
 		s := open(t, goodPackage(t), tiny)
@@ -262,6 +265,9 @@ func TestAnotherSource(t *testing.T) {
 
 // A text that is too short for a window is an error of each check that needs one, never a panic.
 func TestShortText(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, text := range []string{"", "a", "a b c d"} {
 		s := open(t, goodPackage(t), tiny)
 		s.Options.Text = text

@@ -13,6 +13,9 @@ import (
 
 // Checks of graphs and weights cover every part, and name the one that is damaged.
 func TestParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct {
 		name   string
 		damage func(e *edition)

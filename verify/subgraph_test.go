@@ -128,6 +128,9 @@ func TestExpertsAndConstants(t *testing.T) {
 
 // A tensor that the model reads in other forms is covered when all of these are in the package.
 func TestCoverageOfViews(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const fused = "model.layers.0.fused.weight"
 	for _, c := range []struct {
 		views []string

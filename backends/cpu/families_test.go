@@ -15,6 +15,9 @@ import (
 // TestFamilies: the graphs of all families, with masks, sinks, experts and recurrences, give the bits of the interpreter, in
 // calls of all kinds, for one conversation and for several.
 func TestFamilies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	dirs, err := filepath.Glob(filepath.Join("..", "..", "pipeline", "arch", "testdata", "*", "config.json"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatal(len(dirs), err)

@@ -44,6 +44,9 @@ var completions = []struct {
 }
 
 func TestCompletionInShells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range completions {
 		t.Run(c.shell, func(t *testing.T) {

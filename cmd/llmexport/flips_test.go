@@ -42,6 +42,9 @@ func (f flipped) flip(dir string) error {
 // compare end with exit code 3, and name the file. Commands that run or show a package do so as well, or do not read what is
 // wrong; they never end otherwise. Every bit is verified; each of the other commands sees a share of them.
 func TestFlips(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	flips := 100
 	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_FLIPS")); err == nil {
 		flips = n

@@ -127,9 +127,6 @@ func TestPlanOfATerabyte(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	if testing.Short() {
-		t.Skip("plans 70,000 matrices")
-	}
 	for name, stacked := range map[string]bool{"fp8": false, "stacked": true} {
 		t.Run(name, func(t *testing.T) {
 			dir, config := t.TempDir(), terabyte
@@ -152,9 +149,6 @@ func TestPlanOfATerabyte(t *testing.T) {
 func TestExpertsStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
-	}
-	if testing.Short() {
-		t.Skip("writes 100 MB")
 	}
 	for _, tt := range []struct {
 		name           string

@@ -67,6 +67,9 @@ func TestNoBarsWithoutTerminal(t *testing.T) {
 
 // Bars must not keep the program from ending, whatever state they are in.
 func TestBarsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	var out bytes.Buffer
 	var p progress
 	if err := p.start("bar", &out, true); err != nil {

@@ -113,6 +113,9 @@ func largeHollow(t *testing.T) (dir string, bytes int64, sums map[string]string)
 
 // A repository is planned by its headers: what is printed is that of a copy on the disk, and no weights are served.
 func TestPlanRemote(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	large, size, sums := largeHollow(t)
 	for _, c := range []struct {
 		name, dir string
@@ -167,6 +170,9 @@ func TestPlanRemoteVariants(t *testing.T) {
 
 // A recipe for a repository names what its headers tell, as that of a copy on the disk does, and no weights are served.
 func TestInitRemote(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	h := serveHub(t, tiny, nil)
 	recipe := func(args ...string) (int, string, string) {
 		var stdout, stderr bytes.Buffer

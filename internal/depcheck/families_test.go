@@ -81,6 +81,9 @@ func TestFamiliesDoc(t *testing.T) {
 // TestUnmeasured: a checkpoint that no engine has run yet makes its family unmeasured, which is no failure. A family of which
 // nothing is measured waits for make engine-families to write it into the documents.
 func TestUnmeasured(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	measured := measuredKL(t)
 	delete(measured, "phi3-longrope")
 	list := families(t, measured)

@@ -14,6 +14,9 @@ import (
 
 // TestAccess tells apart why a hub, which is held to the Python client, gives nothing.
 func TestAccess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	files := tinyFiles()
 	h, _, _, o := realHub(t, files)
 	h.AddToken("hf_stranger", fakehub.User{Name: "stranger", Role: fakehub.Stranger})

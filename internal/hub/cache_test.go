@@ -72,6 +72,9 @@ func TestCacheLayout(t *testing.T) {
 
 // TestCacheRepaired finds what another program has damaged, and brings it in order.
 func TestCacheRepaired(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	files := tinyFiles()
 	_, _, commit, o := realHub(t, files)
 	ref := Ref{Repo: testRepo, Revision: commit}
@@ -310,6 +313,9 @@ func TestSpace(t *testing.T) {
 
 // TestLock holds that one at a time has a blob, also when the file of the lock is taken away.
 func TestLock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	c := newCache(Options{CacheDir: t.TempDir()}, testRepo)
 	var (
 		wg         sync.WaitGroup

@@ -85,6 +85,9 @@ func TestDownloadTrouble(t *testing.T) {
 
 // TestDownloadRefuses is about content that must never get its name.
 func TestDownloadRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	whole := tinyFiles()[shard1]
 	refused := func(t *testing.T, h *fakehub.Hub, o Options, want string, tries int) {
 		s, err := Resolve(t.Context(), mainRef, o)
@@ -149,6 +152,9 @@ func TestDownloadRefuses(t *testing.T) {
 }
 
 func TestDownloadStalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	h, _, commit, o := realHub(t, tinyFiles())
 	onShard(h, fakehub.Rule{Fault: fakehub.Stall, Times: 1}, fakehub.Rule{Fault: fakehub.Stall, After: 5000, Times: 1})
 	o.Stall = 300 * time.Millisecond

@@ -40,6 +40,9 @@ func TestVocabularies(t *testing.T) {
 
 // TestMaxSize: what no export would read is refused before it is read, or fetched.
 func TestMaxSize(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for name, limit := range map[string]int64{"config.json": 16 << 20, "generation_config.json": 16 << 20, "tokenizer_config.json": 16 << 20,
 		"tokenizer.json": 256 << 20, indexFile: maxRecord, "LICENSE": 16 << 20} {

@@ -176,6 +176,9 @@ share/man/man1/llmexport.1.gz 644`
 
 // Every shell installs the latest release, with curl or wget and any tool for digests.
 func TestInstallShells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" || runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 		t.Skip("there are no releases for this machine")
@@ -222,6 +225,9 @@ func TestInstallShells(t *testing.T) {
 
 // What is wrong is refused, and nothing is installed.
 func TestInstallRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	base := slices.Concat(needed, []string{"curl", "sha256sum"})
 	const latest = "/latest/download/"

@@ -36,6 +36,9 @@ func part(w http.ResponseWriter, r *http.Request, content []byte, n int) {
 
 // TestFaults is the table of what servers do wrong. Each ends in the right file or in one error.
 func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	type answer func(s *server, w http.ResponseWriter, r *http.Request, n int32) bool
 	status := func(code int, header ...string) answer {
 		return func(_ *server, w http.ResponseWriter, _ *http.Request, _ int32) bool {
@@ -248,6 +251,9 @@ func TestFaults(t *testing.T) {
 
 // TestDamage is about what lies on the disk when a fetch begins.
 func TestDamage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const whole = 7 // pieces that an earlier run brought
 	for _, c := range []struct {
 		name   string

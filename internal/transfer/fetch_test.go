@@ -11,6 +11,9 @@ import (
 )
 
 func TestFetch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, size := range map[string]int{
 		"nothing": 0, "a byte": 1, "a piece": pieceSize, "a piece and a byte": pieceSize + 1,
 		"two connections": 4*pieceSize + 3, "four": 12*pieceSize - 1,

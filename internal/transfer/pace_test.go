@@ -78,6 +78,9 @@ func TestMinSpeed(t *testing.T) {
 
 // TestShorterAnswers: a server may give less than it is asked for, again and again; one that gives a byte at a time is given up.
 func TestShorterAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, size := range []int{700, 300_000, 9 << 20} {
 		for name, give := range map[string]func(n int) int{

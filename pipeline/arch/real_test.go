@@ -160,6 +160,9 @@ func askedFor(d *Decoder, have []tensor.Info) []tensor.Info {
 // TestDescribeHub describes published files twice: with the tensors that the first description asked for, the second must
 // account for every key and tensor, and all of them must have as many elements as the model has parameters.
 func TestDescribeHub(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, tt := range hubFiles {
 		t.Run(tt.name, func(t *testing.T) {
 			config, err := os.ReadFile(filepath.Join("testdata", "hub", tt.name+".json"))

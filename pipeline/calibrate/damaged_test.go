@@ -12,6 +12,9 @@ import (
 // Whatever is damaged of what an earlier call left, or belongs to another directory, is made again: the files become what
 // they would be without it.
 func TestQuantizeDamaged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	jobs := smallJobs(t)
 	for _, name := range []string{"llama-bias", "llama"} { // with foldings, and rotated
 		t.Run(name, func(t *testing.T) {

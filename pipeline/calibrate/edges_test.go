@@ -32,6 +32,9 @@ func kl(t *testing.T, j job, f *Finished, text [][]int32) float64 {
 
 // Channels that a norm switches off are told, and do no harm whatever the chain.
 func TestDeadChannels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	dead := map[int]bool{0: true, 5: true, 31: true, 63: true}
 	for _, list := range [][]quant.Method{{quant.NewGPTQ()}, {quant.NewAWQ(), quant.NewGPTQ()}, {quant.NewOmniQuant()}} {
 		t.Run(list[0].Name(), func(t *testing.T) {
@@ -113,6 +116,9 @@ func TestConstantRowsAndZeroBlocks(t *testing.T) {
 
 // Models of widths that 64 does not divide: blocks of 32 and whole rows, with one matrix in 16 bits and one in 8.
 func TestOddWidths(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct {
 		hidden, intermediate int
 		tied                 bool

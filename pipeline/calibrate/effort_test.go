@@ -40,6 +40,9 @@ func effortOf(j job, probe [][]int32) *estimate.Calibration {
 
 // What effort predicts from descriptions is what calibration counts.
 func TestEffort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	tuner := quant.NewDistill()
 	tuner.Steps, tuner.Tokens = 2, 128

@@ -65,6 +65,9 @@ func TestScalesAreExact(t *testing.T) {
 
 // Each kind of site matters: what TestScalesAreExact calls exact is not when a consumer is left out.
 func TestHalfASiteIsNotExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := openCheckpoint(t, tinyDir)
 	windows := text(t, d)
 	want := logits(t, d, src, windows)

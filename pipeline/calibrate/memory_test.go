@@ -30,6 +30,9 @@ func manyExperts(t *testing.T, experts, hidden, intermediate int) (*arch.Decoder
 // A layer of experts that takes more memory than a run needs is encoded, and measured, with one expert at a time in
 // memory. The limit counts 2048 tokens at a time, here are fewer.
 func TestExpertsOneAtATime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := manyExperts(t, 32, 512, 256)
 	gptq := quant.NewGPTQ()
 	gptq.Candidates, gptq.Sweeps = 2, 0

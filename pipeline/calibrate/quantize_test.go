@@ -188,6 +188,9 @@ func TestQuantizeGoesOn(t *testing.T) {
 }
 
 func TestQuantizeProgress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, j := range smallJobs(t) {
 		dir := t.TempDir()
 		for _, run := range []string{"from the start", "finished"} {

@@ -40,6 +40,9 @@ func sample(t testing.TB, d *arch.Decoder, src tensor.Source, s Sampling) [][]in
 
 // The text of a window depends on its number and the seed, and on nothing else.
 func TestSample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	d, src := openCheckpoint(t, tinyDir)
 	s := Sampling{Windows: 5, Length: 20, First: []int32{8191, 37}, Seed: 4, Threads: 1}
@@ -107,6 +110,9 @@ func TestSampleMemory(t *testing.T) {
 // The likelihood of text that the model draws is that of its own distribution: the mean over tokens of the difference between
 // likelihood and entropy vanishes.
 func TestSampleDistribution(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	d, src := openCheckpoint(t, tinyDir)
 	windows := sample(t, d, src, Sampling{Windows: 16, Length: 64, First: []int32{8191}, Seed: 1, Threads: 2})

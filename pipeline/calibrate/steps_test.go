@@ -30,6 +30,9 @@ func smallMeasurement(t *testing.T) (Options, Measuring) {
 // Processes that are killed while gradients are computed, while options are compared and while groups are measured leave what a
 // later run completes to the same numbers, without taking the finished steps again.
 func TestMeasureKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	o, ms := smallMeasurement(t)
 	if where, n, dir := killPoint(); where != "" {
 		o.Dir = dir
@@ -80,6 +83,9 @@ func TestMeasureKilled(t *testing.T) {
 
 // What is damaged is measured again.
 func TestMeasureDamaged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	o, ms := smallMeasurement(t)
 	var total int64
 	whole := o

@@ -120,6 +120,9 @@ func tuningJob(t *testing.T, family string) job {
 }
 
 func TestTuneDoesNotDependOnMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, family := range []string{"llama-bias", "llama"} {
 		var want map[string]string
 		for _, threads := range []int{1, 2, 7} {
@@ -162,6 +165,9 @@ func TestTuneLeavesSource(t *testing.T) {
 // A tuning that was killed, or cancelled, continues after its last snapshot and produces the same bytes; a damaged snapshot, or
 // that of another model, counts as none. Until a tuning is complete, opening returns the model before it.
 func TestTuneKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	j := tuningJob(t, "llama-bias")
 	if _, n, dir := killPoint(); dir != "" {
 		f, err := OpenFinished(dir, "")

@@ -10,6 +10,9 @@ import (
 
 // Every rate is measured, and a directory that does not exist is no obstacle.
 func TestProbe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct {
 		dir   string
 		width int

@@ -18,6 +18,9 @@ const deltaBound = 4e-4
 
 // Goldens are logits of transformers from the same weights, for every family.
 func TestGoldens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	families, err := filepath.Glob(filepath.Join(familiesDir, "*", "golden.safetensors"))
 	if err != nil || len(families) < 50 {
 		t.Fatalf("%d families: %v", len(families), err)

@@ -108,6 +108,9 @@ func eachRecurrent(t *testing.T, f func(t *testing.T, d *arch.Decoder, src *memo
 
 // Windows of several chunks, and windows that are shorter than the taps of the convolution.
 func TestRecurrentGradients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	eachRecurrent(t, func(t *testing.T, d *arch.Decoder, src *memory) {
 		w := randomTokens(d.Vocab, 4, 70)
 		testGradientsOf(t, load(t, newModel(t, d, src, 2)), [][]int32{w[0], w[1][:1], w[2][:2], w[3][:33]})

@@ -87,6 +87,9 @@ func (s *Source) all(t *testing.T, name string) (quant.Blocks, quant.Spec) {
 
 // TestTiles: a matrix of more than one tile reads the same in pieces of any size.
 func TestTiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const rows, cols = 1096, 512 // two tiles and a bit
 	w := weights(rows, cols)
 	for _, o := range packings {
@@ -205,6 +208,9 @@ func TestDigest(t *testing.T) {
 // TestModel: a checkpoint of a trained model, packed, is described like the float one, and its weights are as near as
 // the grid allows.
 func TestModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	src := filepath.Join("..", "..", "testdata", "tiny-qwen3")
 	float, err := safetensors.OpenDir(src)
 	if err != nil {

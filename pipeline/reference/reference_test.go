@@ -38,6 +38,9 @@ func smallest(t testing.TB, m *Model, windows [][]int32) int64 {
 
 // The same bits for all numbers of threads, memory limits, and companions of a window.
 func TestIndependence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Run("qwen2", func(t *testing.T) {
 		d, src := readCheckpoint(t, familyDir("qwen2-untied"))
 		testIndependence(t, d, src)

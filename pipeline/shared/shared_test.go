@@ -164,6 +164,9 @@ func TestDeduplicated(t *testing.T) {
 
 // Damage of every kind is found, reported, not used, and replaced by the next machine that builds the entry.
 func TestPoisoned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	sum := digest.Of([]byte(contents("a")["dir/large"])).Hex()
 	blobAt := func(dir string) string { return filepath.Join(dir, "blobs", sum[:2], sum) }
@@ -363,6 +366,9 @@ func TestOpen(t *testing.T) {
 
 // Damage in a bucket is found and replaced as in a directory; damage by a registry is found.
 func TestPoisonedElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	bucket, registry := placetest.NewS3(t), placetest.NewOCI(t)
 	sum := digest.Of([]byte(contents("a")["dir/large"])).Hex()
 	spoil := func(change func(b []byte) []byte) {

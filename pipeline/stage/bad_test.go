@@ -130,6 +130,9 @@ const up = "model.layers.0.mlp.up_proj.weight"
 // A checkpoint that is damaged, or that is not understood, is refused by one error that names the thing; nothing is
 // published, and nothing that could be taken for a package stays.
 func TestBadCheckpoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range []struct {
 		name   string

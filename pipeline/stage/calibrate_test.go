@@ -134,6 +134,9 @@ func TestCalibrationUnasked(t *testing.T) {
 
 // Files of calibration data are looked through before anything is made, where a method needs them.
 func TestBadData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range []struct{ name, data, key, text string }{
 		{"missing", "absent.txt", "calibrate.data[0]", "no such file"},
@@ -180,6 +183,9 @@ func TestBadData(t *testing.T) {
 
 // Too little text, and conversations for a model without a template, show when the model is there.
 func TestUnfitData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	plain := checkpoint{t, t.TempDir()}
 	for _, n := range []string{"config.json", "model.safetensors", "tokenizer.json"} {

@@ -15,6 +15,9 @@ import (
 
 // What is read off a package is what was planned.
 func TestCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range []struct{ name, checkpoint, sections string }{
 		{"tied", tiny, "quantize: {bits: 4}"},

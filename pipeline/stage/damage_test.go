@@ -53,6 +53,9 @@ func age(t testing.TB, pattern ...string) (names []string) {
 
 // Shards that rot in the cache of the hub are found before something is made of them, and fetched again in the same run.
 func TestDamagedBlobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, dir := onHub(t, families+"qwen3-untied", 3, "quantize: {block: auto}\nverify: {enabled: false}")
 	w.must(t)
 	want := listing(t, w.out())
@@ -128,6 +131,9 @@ func TestDamagedDirectory(t *testing.T) {
 // Shards that lie where a streamed source looks for them are compared with their digests, in the cache of the hub and where a
 // killed run has left them.
 func TestStreamedDamaged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, _, dir := onHub(t, families+"qwen3-untied", 4, "quantize: {block: auto}\nverify: {enabled: false}")
 	w.must(t, "publish[0].dir=kept")
 	want := listing(t, filepath.Join(w.dir, "kept"))

@@ -14,6 +14,9 @@ import (
 
 // What a graph tells of the memory of keys, values and states is what lowering said of it, in every family.
 func TestCostsOfFamilies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	const root = "../arch/testdata"
 	dirs, err := os.ReadDir(root)

@@ -96,6 +96,9 @@ func TestFamilies(t *testing.T) {
 
 // What ends a turn, and what stands before a text, is the same in the package's tokenizer and the source's files.
 func TestTokenizerFacts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, dir := range []string{tiny, "llama", "qwen2-tied", "qwen3-untied"} {
 		if dir != tiny {

@@ -16,6 +16,9 @@ import (
 // A limit that some part of the run cannot keep is refused before anything is made, with the least that suffices, which then
 // does.
 func TestLeastMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range []struct{ name, sections, what string }{
 		{"verification", "quantize: {bits: 16}\nverify: {perplexity: {window: 500, windows: 1, max_source: 1000}}", "verification with windows of 500 tokens"},

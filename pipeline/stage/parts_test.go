@@ -76,6 +76,9 @@ func (w work) twoParts(t *testing.T, cache string, show func(pipeline.State), ov
 
 // A second part is planned, written, verified, described in the manifest, published, and opened under its own name.
 func TestParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	const sections = "quantize: {bits: 16}\nverify: {perplexity: {window: 64, windows: 2, decode: 8}}"
 	alone, w := newWork(t, tiny, sections), newWork(t, tiny, sections)
@@ -182,6 +185,9 @@ func checkDraft(t *testing.T, pkg *runtime.Package) {
 
 // A run that ends in the second part resumes there, and gives the same bytes.
 func TestPartsResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWork(t, tiny, "verify: {enabled: false}")
 	if _, err := w.twoParts(t, "whole", nil).Execute(t.Context(), ""); err != nil {

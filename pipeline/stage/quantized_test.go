@@ -159,6 +159,9 @@ func specsOf(t *testing.T, dir string) map[string]int {
 
 // What cannot be kept, or asked for where codes are kept, is refused before anything is made.
 func TestNotKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	odd := packed.Options{Format: packed.GPTQ, Bits: 4, Group: 16, Scale: tensor.F16}
 	w := newWork(t, pack(t, odd), "verify: {enabled: false}")
@@ -191,6 +194,9 @@ func TestNotKept(t *testing.T) {
 
 // One bit of one scale of the source is a difference, although it is far below what rounding to the spec leaves.
 func TestKeptDiffers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	dir := pack(t, gptq)
 	w := newWork(t, dir, "verify: {enabled: false}")

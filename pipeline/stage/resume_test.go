@@ -246,6 +246,9 @@ func change(t testing.TB, path string, f func(b []byte) []byte) {
 
 // What a killed run left is believed only where journal and bytes agree.
 func TestDamagedPartial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWork(t, families+"llama-bias", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
@@ -300,6 +303,9 @@ func TestDamagedPartial(t *testing.T) {
 
 // Garbage in the store is replaced.
 func TestGarbageInCache(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
@@ -343,6 +349,9 @@ func TestGarbageInCache(t *testing.T) {
 // Six variants that are made at the same time in one cache are those that are made one after the other, and what they have in
 // common is made once.
 func TestSideBySide(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	const sections = `
 quantize: {block: 32}

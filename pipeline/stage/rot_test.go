@@ -352,6 +352,9 @@ func (r *rotted) print() {
 // Regardless of the damage to a file of the cache, the next run ends with the right bytes: without an error, in the package and in
 // the cache. make rot does everything to every file.
 func TestRot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	if os.Getenv("LLMEXPORT_ROT") != "" {
 		rotAll(t)
 		return

@@ -45,6 +45,9 @@ func execute(t *testing.T, run *stage.Run, b *bytes.Buffer, until string) error 
 
 // Whatever a run does, it opens the checkpoint once, reads the tokenizer once, and decodes the recipe once, when it is made.
 func TestOpenedOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const (
 		verified = "verify: {perplexity: {window: 16, windows: 1, decode: 4, max_source: 10000}, tokenizer: {strings: 30}}\n"
 		watched  = "calibrate: {tokens: 512, window: 64, probe: 64}\nquantize: {method: [awq, gptq], block: 32, budget: {bpw: 5}}\n"

@@ -66,6 +66,9 @@ func fakeSign(mode string, args []string) error {
 
 // A signed package is published with its signature, which a rerun keeps; a signature that is not right publishes nothing.
 func TestSign(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const signed = unverified + "\nquantize: {block: 32}\nsign: {command: PROGRAM, key: release.key}\n"
 	program, err := os.Executable()
 	if err != nil {

@@ -155,6 +155,9 @@ func fileSize(t *testing.T, path string) int64 {
 
 // Machines that reach the hub take the weights from the store, and the hub decides which.
 func TestSpansFetchOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, dir := onHub(t, tiny, 3, unverified+"\nquantize: {method: rtn}")
 	list := machines(t, filepath.Join(t.TempDir(), "shared"), 3)
 	for i, m := range list {
@@ -323,6 +326,9 @@ func offeredCodes(store string) int {
 
 // A span that does not publish needs neither the places nor the rights to publish there.
 func TestSpansApart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	s := placetest.NewS3(t)
 	publish := fmt.Sprintf("publish: [{s3: s3://%s/out, endpoint: %q, region: us-east-1, private: true}]", fakes3.Bucket, s.URL)
 	w, _, _ := onHub(t, tiny, 1, unverified+"\nquantize: {method: rtn}\n"+publish)
@@ -342,6 +348,9 @@ func TestSpansApart(t *testing.T) {
 
 // A package that fails verification has no record, so nobody can publish it.
 func TestSpansVerdict(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWork(t, tiny, "quantize: {method: rtn, bits: 2}\nverify: {kl: {max: 1e-9}, perplexity: {windows: 2, window: 64, decode: 4, max_ratio: 10}}")
 	m := worker{dir: t.TempDir(), store: filepath.Join(t.TempDir(), "shared")}
@@ -400,6 +409,9 @@ func TestRunWithStore(t *testing.T) {
 // A machine that may not ask the hub makes the same package of a gated repository from the checkpoint in the store, and says so. One
 // that finds the checkpoint neither here nor there fails.
 func TestSpansOffline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, _ := onHub(t, tiny, 2, unverified+"\nquantize: {method: rtn}")
 	h.Repo("org/tiny").SetGated("auto")
 	t.Setenv("HF_TOKEN", fakehub.Token)
@@ -427,6 +439,9 @@ func TestSpansOffline(t *testing.T) {
 
 // Weights that are damaged in the store come from the hub, and the store is mended.
 func TestSpansPoisonedCheckpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, dir := onHub(t, tiny, 2, unverified+"\nquantize: {method: rtn}")
 	store := filepath.Join(t.TempDir(), "shared")
 	list := machines(t, store, 3)

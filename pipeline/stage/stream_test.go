@@ -239,6 +239,9 @@ func TestStreamedDisk(t *testing.T) {
 
 // A run that was interrupted continues with the missing items, and fetches only their shards.
 func TestStreamedResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, dir := onHub(t, tiny, 6, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")
 	h.Fault(fakehub.Rule{Fault: fakehub.Status, Status: 404, Path: "*00004-of-00006*", Server: "storage", Skip: 1})
 	if _, err := w.run(t); err == nil {

@@ -54,6 +54,9 @@ func TestTerms(t *testing.T) {
 // What a public place asks for is asked before anything of the weights is fetched; what nobody said of a repository counts
 // as if it were guarded.
 func TestTermsBeforeWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	checkpoint := filepath.Join(t.TempDir(), "source")
 	if err := os.CopyFS(checkpoint, os.DirFS(families+"qwen3-untied")); err != nil {
 		t.Fatal(err)

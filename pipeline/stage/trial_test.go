@@ -9,6 +9,9 @@ import (
 // What a trial predicts is what is measured after the model is encoded, with the same text if that is short, for methods and
 // families of all kinds; and a limit on the divergence is kept, and nearly used.
 func TestPredicted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, c := range []struct {
 		name, quantize string

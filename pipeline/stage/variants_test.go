@@ -37,6 +37,9 @@ func (c *counting) Do(ctx context.Context, l *pipeline.Limits, name, key string,
 // TestVariantsShare: variants that are made at the same time build once what they share, and give the bytes that they give
 // one after the other.
 func TestVariantsShare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", watch+unverified+`
 quantize: {method: rtn, budget: {bpw: 7}}

@@ -246,6 +246,9 @@ func afterCommit(action string) bool { return strings.HasSuffix(action, " old") 
 
 // TestPublishFails lets every single step fail, as on a full disk, and cancels at every single step.
 func TestPublishFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		for i, action := range actions(t, old, two) {

@@ -461,6 +461,9 @@ func TestPullLeftover(t *testing.T) {
 
 // TestPullFails lets every step on the disk fail, in turn; the next pull goes on.
 func TestPullFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		t.Run(name, func(t *testing.T) {

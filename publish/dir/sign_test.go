@@ -13,6 +13,9 @@ import (
 // TestSignFails stops the signing of a package that is there at every step: it has the signature or not, and all else
 // is as it was.
 func TestSignFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, first := range map[string]string{"signed": "", "signed again": "one"} {
 		plain := func() place.Package {
 			if first == "" {

@@ -202,6 +202,9 @@ func TestHubDamaged(t *testing.T) {
 
 // TestHubFaults publishes while something goes wrong, and demands the right package or an error, and then once more.
 func TestHubFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	type rule = fakehub.Rule
 	tests := map[string]struct {
 		rules []rule
@@ -283,6 +286,9 @@ func TestHubConflict(t *testing.T) {
 }
 
 func TestHubRevert(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	h := placetest.NewHub(t)
 	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
 	stage := func(s HuggingFace, p place.Package) place.Staged {

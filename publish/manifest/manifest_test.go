@@ -218,6 +218,9 @@ func TestValidate(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	good := string(marshal(t, full()))
 	tests := map[string]struct {
 		data string

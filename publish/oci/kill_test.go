@@ -19,6 +19,9 @@ func openRef(ctx context.Context, ref string) (place.Origin, error) {
 }
 
 func TestOCIKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	f, url := placetest.NewFresh(t)
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"

@@ -211,6 +211,9 @@ func TestOCI(t *testing.T) {
 
 // TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.
 func TestOCIUploadTrouble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	p := placetest.Big(t, 3*chunkSize+12345)
 	// nth lets the nth request that match selects be handled by f.
 	nth := func(n int, match func(r *http.Request) bool, f func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {

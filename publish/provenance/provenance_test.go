@@ -108,6 +108,9 @@ func TestOf(t *testing.T) {
 }
 
 func TestOfRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	many := map[string]string{}
 	for i := range MaxSubjects {
 		many[fmt.Sprintf("f%04d", i)] = ""

@@ -17,6 +17,9 @@ func openRef(ctx context.Context, ref string) (place.Origin, error) {
 }
 
 func TestS3Killed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	placetest.NewS3(t) // for the account
 	f, url := placetest.NewFresh(t)
 	s := Place{Ref: "s3://" + fakes3.Bucket + "/killed", Endpoint: url, Region: "us-east-1", Transfer: placetest.Quick, Part: placetest.S3Part}

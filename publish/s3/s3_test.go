@@ -259,6 +259,9 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 
 // TestS3Trouble: whatever goes wrong for a while, the package arrives.
 func TestS3Trouble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	is := func(method, contains string) func(r *http.Request) bool {
 		return func(r *http.Request) bool { return r.Method == method && strings.Contains(r.URL.String(), contains) }
@@ -315,6 +318,9 @@ func TestS3Trouble(t *testing.T) {
 
 // TestS3LostAnswer: what an answer that was lost would have said is found out, for what cannot be done twice.
 func TestS3LostAnswer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	for name, tc := range map[string]struct{ method, contains string }{
 		"of the manifest":   {"PUT", manifest.FileName},
@@ -341,6 +347,9 @@ func TestS3LostAnswer(t *testing.T) {
 
 // TestS3GivesUp: a store that does not answer keeps nobody who clears up behind a package whose bytes are wrong.
 func TestS3GivesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	s := placetest.NewS3(t)
 	to := placeAt(s, "a")
@@ -393,6 +402,9 @@ func TestS3LeftOver(t *testing.T) {
 
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
 func TestS3Resume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	s := placetest.NewS3(t)
 	p := placetest.Big(t, 3*placetest.S3Part)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -425,6 +437,9 @@ func TestS3Resume(t *testing.T) {
 
 // TestS3Refuses: what does not get better is one clear error without secrets.
 func TestS3Refuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	p := placetest.Package(t, "one")
 	s := placetest.NewS3(t)
 	if _, err := place.To(t.Context(), placeAt(s, "a"), p); err != nil {

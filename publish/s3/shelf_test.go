@@ -10,6 +10,9 @@ import (
 )
 
 func TestShelfS3(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	s := placetest.NewS3(t)
 	testShelf(t, func(prefix string) Place { return placeAt(s, prefix) })
 	if _, _, err := placeAt(s, "").Shelf(); err == nil {

@@ -68,6 +68,9 @@ type stretched struct{ quant.Rotation }
 func (*stretched) Admits(quant.Quantizer) bool { return true }
 
 func TestFaulty(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	each := func(do func(i int, dst quant.Blocks, s quant.Spec)) func(quant.Blocks, quant.Matrix, quant.Spec, int) {
 		return func(dst quant.Blocks, _ quant.Matrix, s quant.Spec, _ int) {

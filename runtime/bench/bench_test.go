@@ -73,6 +73,9 @@ func TestSpreadOf(t *testing.T) {
 }
 
 func TestPeaks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	list := []int{1, 2}
 	start := time.Now()
 	for i, p := range machinePeaks(list) {

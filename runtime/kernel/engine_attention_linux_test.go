@@ -6,6 +6,9 @@ import (
 )
 
 func TestEngineAttentionBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(23, 24))
 		float := func(n int) []float32 { return guarded(t, random(r, n)) }

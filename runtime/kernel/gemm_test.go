@@ -128,6 +128,9 @@ func checkMatMul(t *testing.T, want, a, b []float32, m, n, k, pad int) {
 }
 
 func TestMatMul(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for m := range 15 {

@@ -29,6 +29,9 @@ func checkTopK(t *testing.T, row []float32, k int) {
 }
 
 func TestTopK(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(71, 72))
 		for n := range 2*64 + 2 {

@@ -137,6 +137,9 @@ func random(rows, cols int) quant.Matrix {
 }
 
 func TestWriterAndReaderAgree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		for _, symmetric := range []bool{false, true} {
 			for _, scale := range []tensor.DType{tensor.F16, tensor.F32} {

@@ -63,7 +63,7 @@ func TestFlippedBytes(t *testing.T) {
 	}
 	full, step := marshal(t, fullGraph()), 1
 	if testing.Short() {
-		step = 7
+		step = 31
 	}
 	for i := 0; i < len(full); i += step {
 		b := slices.Clone(full)

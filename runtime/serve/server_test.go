@@ -428,6 +428,9 @@ func TestCompletions(t *testing.T) {
 
 // TestRefused: what cannot be carried out is refused in the form of the interface, with the member that is the cause.
 func TestRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	s := newServer(t, nil)
 	const chats, texts = "/v1/chat/completions", "/v1/completions"
@@ -645,6 +648,9 @@ func TestCacheMemory(t *testing.T) {
 
 // TestTimeout: a request that takes too long ends with an error, as an event if its stream has begun.
 func TestTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	s := newServer(t, func(o *serve.Options) { o.Timeout, o.Context = 200*time.Millisecond, 4096 })
 	status, _, text := s.do("POST", "/v1/completions", `{"prompt":"x",`+endless)
@@ -659,6 +665,9 @@ func TestTimeout(t *testing.T) {
 
 // TestShutdown: running requests may end, those that come are refused, and at the end of the grace streams are cut with an error.
 func TestShutdown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	for _, grace := range []time.Duration{time.Hour, time.Millisecond} {
 		s := newServer(t, func(o *serve.Options) { o.Grace, o.Timeout = grace, time.Hour })

@@ -11,6 +11,9 @@ import (
 
 // TestHostile renders templates that want too much; each must end soon, and say why.
 func TestHostile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	// Enough for what the templates do before they go too far, and little enough that the test is quick.
 	limits := Limits{Steps: 500_000, Output: 1 << 20, Depth: 100}
 	cases := map[string]string{
@@ -86,6 +89,9 @@ func TestCycle(t *testing.T) {
 
 // TestParseLimits has templates that only look harmless to a recursive parser.
 func TestParseLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const n = 100_000
 	for name, source := range map[string]string{
 		"brackets":  "{{ " + strings.Repeat("(", n) + strings.Repeat(")", n) + " }}",

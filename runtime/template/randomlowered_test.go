@@ -66,6 +66,9 @@ func randomLowered(t testing.TB, seed uint64) (*lowered, bool) {
 
 // TestRandomLowered renders random templates as jinja2 does, and what is lowered from them as the engine does.
 func TestRandomLowered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const templates = 3000
 	var list []*lowered
 	for seed := range uint64(templates) {

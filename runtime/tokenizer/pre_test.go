@@ -62,6 +62,9 @@ var refusedPatterns = map[string]string{
 }
 
 func TestPatterns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	scanned := 0
 	defer func() {
 		if scanned < len(regex.Scanners) {
@@ -90,6 +93,9 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestPreTokenizers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, g := range readPreGolden(t).Steps {
 		t.Run(g.Name, func(t *testing.T) {
 			p, _, err := preTokenizers.read(g.Step, maxNesting)

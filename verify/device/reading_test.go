@@ -113,6 +113,9 @@ func TestRead(t *testing.T) {
 
 // TestReadSteps tries texts that fit only after steps back, and some that do not fit.
 func TestReadSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	h := testHost(t)
 	prompt := h.pkg.Tokenizer.Encode("We, the people")
@@ -179,6 +182,9 @@ func TestPerplexity(t *testing.T) {
 }
 
 func TestNoise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	// Only likely tokens count, and a shift of all logits is none.
 	if got := rowNoise([]float32{5, 4, 3, -9}, []float32{6, 5.25, 3.75, 9}); math.Abs(got-0.25) > 1e-6 {

@@ -166,6 +166,9 @@ func TestParquetOfOthers(t *testing.T) {
 
 // A file that is cut off, or has one bit turned, gives an error or, where nothing notices, texts; it never panics.
 func TestParquetDamaged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, name := range []string{"snappy.parquet", "chat-zstd.parquet", "share-gzip-v2.parquet"} {
 		whole, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

@@ -76,6 +76,9 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	line := func(v string) string { return `{"text":"a"}` + "\n" + v }
 	chat := func(v string) string { return `{"messages":` + v + `}` }
 	lines, chats := Data{Format: "jsonl"}, Data{Format: "jsonl", Chat: true}

@@ -88,6 +88,9 @@ func FuzzRender(f *testing.F) {
 
 // TestLimits: what would take too long, too much memory or too much stack is an error.
 func TestLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	deep := func(open, end string) string {
 		s := ""
 		for range 5000 {

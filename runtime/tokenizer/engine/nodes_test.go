@@ -41,6 +41,9 @@ func nodeFile(i int) string { return fmt.Sprintf("%03d.mtok", i) }
 
 // TestEngineNodes compares Tokenizer with the real one on files with every node.
 func TestEngineNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	texts := nodeTexts()
 	if *nodesDir != "" || *recorded != "" {
 		// The real engine takes no zero bytes from Python; none are in the texts.

@@ -73,6 +73,9 @@ func TestStreamedBytes(t *testing.T) {
 
 // TestEngineHostile: texts that the engine does not get through are encoded all the same, in time, with an error.
 func TestEngineHostile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	cases := nodeCases()
 	for _, c := range []struct{ file, text, want string }{
 		{"pre metaspace", strings.Repeat("ab", 1<<19), "pairs"},

@@ -48,6 +48,9 @@ func patterns(t testing.TB) (list []string) {
 const stepsPerByte = 8
 
 func TestRegexLinear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, pattern := range append(patterns(t), explosive...) {
 		re, err := parseRegex(pattern)
 		if err != nil {
