@@ -95,11 +95,11 @@ func detect(data []byte) (format, error) {
 	case at(0, "BM"):
 		return format{"BMP", 0, bmp.DecodeConfig, bmp.Decode}, nil
 	case at(0, "RIFF") && at(8, "WEBPVP8X") && len(data) > 20 && data[20]&2 != 0:
-		return format{}, fmt.Errorf("animated WebP pictures are unsupported; save one frame: %w", tensor.ErrUnsupported)
+		return format{}, fmt.Errorf("an animated WebP picture; save one frame as a still picture: %w", tensor.ErrUnsupported)
 	case at(0, "RIFF") && at(8, "WEBP"):
 		return format{"WebP", imagemeta.WebP, webp.DecodeConfig, webp.Decode}, nil
 	case at(4, "ftyp"):
-		return format{}, fmt.Errorf("HEIC, AVIF and videos are unsupported; convert a picture to JPEG or PNG: %w", tensor.ErrUnsupported)
+		return format{}, fmt.Errorf("a HEIC or AVIF picture, or a video; convert a picture to JPEG or PNG: %w", tensor.ErrUnsupported)
 	}
 	return format{}, fmt.Errorf("not a JPEG, PNG, GIF, BMP or WebP picture: %w", tensor.ErrUnsupported)
 }
