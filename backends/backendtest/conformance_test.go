@@ -38,6 +38,7 @@ func testBackend(t *testing.T, be backend.Backend) {
 	t.Run("linear", func(t *testing.T) { testLinear(t, be) })
 	t.Run("attention", func(t *testing.T) { testAttention(t, be) })
 	t.Run("masks", func(t *testing.T) { testMasks(t, be) })
+	t.Run("whole texts", func(t *testing.T) { testWholeTexts(t, be) })
 	t.Run("rope", func(t *testing.T) { testRoPE(t, be) })
 	t.Run("inputs", func(t *testing.T) { testInputs(t, be) })
 	t.Run("sequences", func(t *testing.T) { testSequences(t, be) })

@@ -205,7 +205,7 @@ func testRefuses(t *testing.T, be backend.Backend) {
 		}},
 		{"convolution", linear(func(c *mnn.Convolution, _ *builder) { c.KernelX = 3 })},
 		{"convolution with an activation", linear(func(c *mnn.Convolution, _ *builder) { c.Relu = true })},
-		{"attention without a cache", attend(func(p *mnn.Attention, in []int32, _ *builder) []int32 { p.KVCache = false; return in })},
+		{"attention that shares a cache", attend(func(p *mnn.Attention, in []int32, _ *builder) []int32 { p.KVShared = true; return in })},
 		{"attention of two inputs", attend(func(_ *mnn.Attention, in []int32, _ *builder) []int32 { return in[:2] })},
 		{"attention of heads that do not divide", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
 			in[0] = b.floats(random(1, 24), 1, 1, 3, 8)

@@ -16,6 +16,7 @@ const queryBlock = 32
 // attentionStep appends keys and values to the caches of the states and computes every new query over all keys up to its own
 // position.
 type attentionStep struct {
+	prm                         *mnn.Attention
 	layer                       int // index of the states' caches
 	dst, q, k, v                []float32
 	tokens, heads, kvHeads, dim int // tokens of each state
@@ -59,7 +60,7 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 		out.shape = []int{tokens, heads * dim, 1, 1}
 	}
 	s := &attentionStep{
-		layer: p.e.attention[n.op], dst: out.floats(), q: q.floats(), k: k.floats(), v: v.floats(),
+		prm: prm, layer: p.e.attention[n.op], dst: out.floats(), q: q.floats(), k: k.floats(), v: v.floats(),
 		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim,
 	}
 	if explicit {
@@ -86,6 +87,9 @@ func (s *attentionStep) run(f *frame) error {
 		}
 	}
 	for _, st := range f.states {
+		if err := ops.CheckHistory(s.prm, st.Positions); err != nil {
+			return err
+		}
 		c := st.Caches[s.layer]
 		if c == nil {
 			c = kernel.NewKVCache(s.kvHeads, s.dim)

@@ -41,6 +41,8 @@ func findDynamic(g *mnn.Graph, live []bool, logits int32, window int) (dynamic [
 		if op.Type == mnn.OpInput {
 			varying = op.Name != "logits_index" && (op.Name != "attention_mask" || window > 0)
 			dynamic[i] = op.Name == "attention_mask" && window > 0
+		} else if op.Type == mnn.OpShape || op.Type == mnn.OpRank {
+			varying = false
 		} else if dynamic[i] && !ops.Evaluates(op.Type) {
 			return nil, false
 		}

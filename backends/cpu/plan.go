@@ -39,7 +39,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 	}
 	p.uses[e.logits]++
 	last := -1
-	if f.key.deferred {
+	if f.key.deferred && e.g.Tensors[e.logits] != mnn.SentenceOutput {
 		last = e.headOf(nodes)
 	}
 	for i := range nodes {
@@ -97,7 +97,7 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 	}
 	switch prm := op.Param.(type) {
 	case *mnn.Input:
-		return p.input(n, op)
+		return p.input(n, op, prm)
 	case *mnn.Blob:
 		c := &p.e.consts[n.op]
 		return p.put(n, place{shape: c.Shape, f: c.Floats, known: c.Ints})
@@ -170,8 +170,8 @@ func (p *planner) step(s step) {
 }
 
 // input returns an input as the engine feeds it: pictures, embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
-// ops.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
-func (p *planner) input(n *node, op *mnn.Op) error {
+// ops.WindowMask or of a text without padding, positions [1, tokens], and the index of the first position whose logits are wanted.
+func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 	if p.e.expert {
 		p.flush()
 		v := p.make(p.tokens, p.f.key.width)
@@ -201,6 +201,9 @@ func (p *planner) input(n *node, op *mnn.Op) error {
 			p.dynamicOutputs(n)
 			p.step(&maskStep{op: op, outputs: n.outputs, window: w, tokens: p.f.key.tokens})
 			return nil
+		}
+		if prm.OfTexts() {
+			return p.put(n, place{shape: []int{1, 1, 1, p.tokens}, f: make([]float32, p.tokens)})
 		}
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
 	case "position_ids":

@@ -29,6 +29,9 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 	if err := ops.CheckAttention(p, shapes); err != nil {
 		return ops.Tensor{}, err
 	}
+	if err := ops.CheckHistory(p, r.state.Positions); err != nil {
+		return ops.Tensor{}, err
+	}
 	explicit := len(in) > 3 && len(in[3].Shape) == 4
 	if len(in) > 3 && !explicit && in[3].Floats[0] > 1e-6 {
 		return ops.Tensor{}, ops.ErrMask

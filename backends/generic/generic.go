@@ -291,7 +291,7 @@ func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 }
 
 // input returns an input as the engine feeds it: pictures, embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
-// [WindowMask], positions [1, tokens], and the index of the first position whose logits are wanted.
+// [WindowMask] or of a text without padding, positions [1, tokens], and the index of the first position whose logits are wanted.
 func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	c := r.call
 	switch name {
@@ -303,6 +303,9 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	case "attention_mask":
 		if w := r.exe.options.Window; w > 0 {
 			return ops.Tensor{Shape: []int{2, 1, 1, c.Tokens, r.state.Positions + c.Tokens}, Floats: ops.WindowMask(c.Tokens, r.state.Positions, w)}, nil
+		}
+		if p.OfTexts() {
+			return ops.NewFloats(1, 1, 1, c.Tokens), nil
 		}
 		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
 	case "position_ids":

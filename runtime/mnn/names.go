@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// SentenceOutput names the output of a graph that computes one vector of a text, in place of logits.
+const SentenceOutput = "sentence_embeddings"
+
 // GraphFile returns the name of the file that holds the graph of a part of a package. The text model has the empty name.
 func GraphFile(part string) string { return cmp.Or(part, "llm") + ".mnn" }
 

@@ -7,6 +7,10 @@ type Input struct {
 	Format Format
 }
 
+// OfTexts reports whether the input is the mask of several texts of equal length, [texts, 1, 1, tokens], which is zero where a
+// text has a token.
+func (p *Input) OfTexts() bool { return len(p.Dims) == 4 && p.Dims[2] == 1 }
+
 // Blob is the value of a Const, in the slice for DType or in External; Dims is nil for a scalar.
 type Blob struct {
 	Dims     []int32

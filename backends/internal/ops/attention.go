@@ -7,14 +7,23 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
+// CheckHistory rejects a call after positions of the conversation for attention that keeps no keys and values: it takes whole
+// texts only.
+func CheckHistory(p *mnn.Attention, positions int) error {
+	if p.KVCache || positions == 0 {
+		return nil
+	}
+	return fmt.Errorf("attention without a cache after %d positions: %w", positions, tensor.ErrUnsupported)
+}
+
 // ErrMask refuses masks that are neither the number 0, which means causal, nor [1, 1, queries, keys].
 var ErrMask = fmt.Errorf("attention with a mask of another kind: %w", tensor.ErrUnsupported)
 
-// CheckAttention rejects attention without a cache of its own, and inputs of shapes that do not fit: queries, keys, values
+// CheckAttention rejects attention that reads the cache of another op, and inputs of shapes that do not fit: queries, keys, values
 // and, if there are any, a mask and the sinks of the heads. Only the rank of a mask is checked.
 func CheckAttention(p *mnn.Attention, shapes [][]int) error {
-	if !p.KVCache || p.KVShared {
-		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
+	if p.KVShared {
+		return fmt.Errorf("attention that shares a cache: %w", tensor.ErrUnsupported)
 	}
 	if len(shapes) < 3 || len(shapes) > 5 {
 		return fmt.Errorf("attention with %d inputs: %w", len(shapes), tensor.ErrUnsupported)
