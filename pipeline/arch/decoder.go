@@ -16,8 +16,10 @@ import (
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
 //	h = EmbeddingScale · EmbeddingNorm(Embedding[token]) + Positions[FirstPosition + position]
-//	for each layer, for each of its branches: h = Gain · (h + Scale · Factors · PostNorm(Block(Norm(h))))
+//	for each layer, for each of its branches: h = SumNorm(Gain · (h + Scale · Factors · PostNorm(Block(Norm(h)))))
 //	logits = cap(LogitScale · Head · FinalNorm(h))      cap(x) = LogitCap · tanh(x / LogitCap)
+//
+// With Pooling it describes a model that turns a text into one vector: there is no head then, and there may be no final norm.
 type Decoder struct {
 	// Family is the name in the table of families; ModelType is the checkpoint's own word.
 	Family, ModelType string
@@ -32,6 +34,10 @@ type Decoder struct {
 	// EmbeddingScale multiplies token rows; 0 stands for 1.
 	EmbeddingScale float64
 	EmbeddingNorm  *Norm // or nil
+	// NormLast: h = EmbeddingNorm(Embedding[token] + Segment + Positions[FirstPosition + position]) instead. Segment [Hidden]
+	// is the same for all tokens; it has no tensor unless NormLast is set.
+	NormLast bool
+	Segment  Weight
 	// Positions [FirstPosition + MaxPositions, Hidden], if it has a tensor, holds what is added for the position of a token.
 	Positions     Weight
 	FirstPosition int
@@ -42,6 +48,8 @@ type Decoder struct {
 	Tied bool
 	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds the scaled logits; 0 stands for none.
 	LogitScale, LogitCap float64
+	// Pooling, if not nil, makes a vector of the states after the final norm, in place of logits.
+	Pooling *Pooling
 
 	// Inserted: rows of towers can take the place of token rows, so the states before the first layer keep their coordinates.
 	Inserted bool
@@ -115,7 +123,7 @@ func (l Layer) each(yield func(Block) bool) bool {
 	return true
 }
 
-// Branch is h = Gain · (h + Scale · Factors · PostNorm(Block(Norm(h)))).
+// Branch is h = SumNorm(Gain · (h + Scale · Factors · PostNorm(Block(Norm(h))))).
 type Branch struct {
 	// Parallel: the branch reads the same stream as the branch before it.
 	Parallel bool
@@ -125,6 +133,8 @@ type Branch struct {
 	Factors  Weight  // [Hidden], or without tensor
 	Scale    float64 // 0 stands for 1
 	Gain     Weight  // [1], or without tensor
+	// SumNorm, or nil, normalises the stream itself. The branch after it is not Parallel then.
+	SumNorm *Norm
 }
 
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
@@ -338,7 +348,7 @@ type Rope struct {
 	Original int
 }
 
-// Linears calls f with every linear layer and its name within the model ("layers.0.attention.q", "head"),
+// Linears calls f with every linear layer and its name within the model ("layers.0.attention.q", "head", "dense.0"),
 // in the order of the computation. A tied head is included.
 func (d *Decoder) Linears(f func(name string, l *Linear)) {
 	for i, layer := range d.Layers {
@@ -346,18 +356,30 @@ func (d *Decoder) Linears(f func(name string, l *Linear)) {
 			b.Block.linears(func(name string, l *Linear) { f(layerName(i)+name, l) })
 		}
 	}
-	f("head", &d.Head)
+	if d.Pooling == nil {
+		f("head", &d.Head)
+		return
+	}
+	for i := range d.Pooling.Dense {
+		f("dense."+strconv.Itoa(i), &d.Pooling.Dense[i].Linear)
+	}
 }
 
 // weights calls f with every slot that needs a tensor. The head of a tied model is not repeated.
 func (d *Decoder) weights(f func(Weight)) {
 	f(d.Embedding)
 	d.EmbeddingNorm.vectors(f)
-	some(f, d.Positions)
+	some(f, d.Positions, d.Segment)
 	for _, layer := range d.Layers {
 		layer.weights(f)
 	}
 	d.FinalNorm.vectors(f)
+	if d.Pooling != nil {
+		for i := range d.Pooling.Dense {
+			d.Pooling.Dense[i].weights(f)
+		}
+		return
+	}
 	if !d.Tied {
 		d.Head.weights(f)
 	} else if d.Head.Bias.Tensor != "" {
@@ -373,6 +395,7 @@ func (l Layer) weights(f func(Weight)) {
 		b.Block.vectors(f)
 		b.PostNorm.vectors(f)
 		some(f, b.Factors, b.Gain)
+		b.SumNorm.vectors(f)
 	}
 }
 

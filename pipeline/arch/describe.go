@@ -29,6 +29,8 @@ type Options struct {
 	// "rope_scaling.type" names a key within an object, "rope_scaling" all unsupported keys of the object.
 	// A name that is not in the file, or whose value is supported, is an error.
 	IgnoreConfig []string
+	// Modules are those of a checkpoint of sentence-transformers; nil if it has no modules.json.
+	Modules []Module
 }
 
 // Describe reads the text of config.json and the names, shapes and types of all tensors of the checkpoint,
@@ -55,6 +57,9 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Model, error
 		return nil, err
 	}
 	d.Family, d.ModelType, d.Architecture = f.modelType, f.modelType, architecture
+	if err := d.pool(opts.Modules); err != nil {
+		return nil, err
+	}
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
 	d.Notes = append(d.Notes, c.notes...)
 	m := &Model{Text: d, Towers: c.towers}

@@ -103,11 +103,12 @@ func findFamily(modelType string) (family, bool) {
 	if m, ok := multimodals[modelType]; ok {
 		return family{modelType, []string{m.architecture}, m.describe}, true
 	}
-	i := slices.IndexFunc(families, func(f family) bool { return f.modelType == modelType })
-	if i < 0 {
-		return family{}, false
+	for _, table := range [][]family{families, encoders} {
+		if i := slices.IndexFunc(table, func(f family) bool { return f.modelType == modelType }); i >= 0 {
+			return table[i], true
+		}
 	}
-	return families[i], true
+	return family{}, false
 }
 
 // pickFamily reads model_type and architectures. Both must be known, regardless of ignored keys: no model is described

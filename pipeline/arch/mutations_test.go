@@ -22,56 +22,69 @@ const minChanges = 5
 func TestChanges(t *testing.T) {
 	cases, table := map[string]int{}, describeChanges()
 	for _, base := range checkpoints(t) {
-		ck := loadCheckpoint(t, filepath.Join("testdata", base))
-		before, err := Describe(ck.config, ck.tensors, Options{})
-		if err != nil {
-			t.Fatal(base, err)
-		}
-		modelType := before.Text.ModelType
-		cases[modelType] += len(table[base])
-		text, err := os.ReadFile(filepath.Join("testdata", base, "changes.txt"))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
-			cases[modelType]++
-			lines := strings.Split(block, "\n")
-			want := []string{}
-			for _, l := range lines[1:] {
-				want = append(want, strings.TrimPrefix(l, "\t"))
-			}
-			t.Run(base+" "+lines[0], func(t *testing.T) {
-				var fields map[string]any
-				d := json.NewDecoder(strings.NewReader("{" + lines[0] + "}"))
-				d.UseNumber()
-				if err := d.Decode(&fields); err != nil {
-					t.Fatal(err)
-				}
-				for k, v := range fields {
-					if v == "REMOVED" {
-						fields[k] = removed
-					}
-				}
-				after, err := Describe(edit(t, ck.config, fields), ck.tensors, Options{})
-				got := []string{}
-				if err != nil {
-					got = append(got, err.Error())
-				} else {
-					had := modelSummary(before)
-					got = slices.DeleteFunc(modelSummary(after), func(line string) bool { return slices.Contains(had, line) })
-				}
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("-want +got\n%s", diff)
-				}
-			})
-		}
+		d, n := changesOf(t, filepath.Join("testdata", base), Options{})
+		cases[d.ModelType] += len(table[base]) + n
 	}
+	enough(t, cases)
+}
+
+// enough demands several changes of every family.
+func enough(t *testing.T, cases map[string]int) {
+	t.Helper()
 	for modelType, n := range cases {
 		if n < minChanges {
 			t.Errorf("%s: %d changes in the files changes.txt of its checkpoints, want at least %d", modelType, n, minChanges)
 		}
 	}
+}
+
+// changesOf tries the changes of a checkpoint, and returns its description and their number.
+func changesOf(t *testing.T, dir string, opts Options) (before *Decoder, n int) {
+	t.Helper()
+	ck := loadCheckpoint(t, dir)
+	model, err := Describe(ck.config, ck.tensors, opts)
+	if err != nil {
+		t.Fatal(dir, err)
+	}
+	before = model.Text
+	text, err := os.ReadFile(filepath.Join(dir, "changes.txt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return before, 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
+		n++
+		lines := strings.Split(block, "\n")
+		want := []string{}
+		for _, l := range lines[1:] {
+			want = append(want, strings.TrimPrefix(l, "\t"))
+		}
+		t.Run(filepath.Base(dir)+" "+lines[0], func(t *testing.T) {
+			var fields map[string]any
+			d := json.NewDecoder(strings.NewReader("{" + lines[0] + "}"))
+			d.UseNumber()
+			if err := d.Decode(&fields); err != nil {
+				t.Fatal(err)
+			}
+			for k, v := range fields {
+				if v == "REMOVED" {
+					fields[k] = removed
+				}
+			}
+			after, err := Describe(edit(t, ck.config, fields), ck.tensors, opts)
+			got := []string{}
+			if err != nil {
+				got = append(got, err.Error())
+			} else {
+				had := modelSummary(model)
+				got = slices.DeleteFunc(modelSummary(after), func(line string) bool { return slices.Contains(had, line) })
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+	return before, n
 }

@@ -14,6 +14,13 @@ func summary(d *Decoder) []string {
 		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""),
 		flag(fmt.Sprintf(" learned positions from %d", d.FirstPosition), d.Positions.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
 		" norm" + describeNorm(&d.FinalNorm)}
+	if p := d.Pooling; p != nil {
+		lines = append(lines, fmt.Sprintf("pooling %s to %d%s%s%s", p.Of, p.Size(d.Hidden), flag(" normalized", p.Normalize), flag(" of pairs", p.Pairs),
+			flag(fmt.Sprintf(" after %d layers", len(p.Dense)), len(p.Dense) > 0)))
+	}
+	if d.NormLast {
+		lines = append(lines, "embedding, segment and positions before norm"+describeNorm(d.EmbeddingNorm))
+	}
 	names := map[*Rope]string{}
 	for i, r := range d.Ropes {
 		names[r] = fmt.Sprintf("%s%d", r.Type, i)
@@ -26,7 +33,8 @@ func summary(d *Decoder) []string {
 		for _, b := range l {
 			text := describeBlock(d, b.Block, names) + given(" times", b.Scale) + flag(" parallel", b.Parallel) +
 				flag(" before"+describeNorm(b.Norm), b.Norm != nil) + flag(" behind"+describeNorm(b.PostNorm), b.PostNorm != nil) +
-				flag(" factors", b.Factors.Tensor != "")
+				flag(" factors", b.Factors.Tensor != "") +
+				flag(" sum"+describeNorm(b.SumNorm), b.SumNorm != nil)
 			if layers[text] == nil {
 				order = append(order, text)
 			}

@@ -59,6 +59,14 @@ func floating(info *tensor.Info) string {
 	return fmt.Sprintf("%s is %v, want F16, BF16 or F32", info.Name, info.DType)
 }
 
+// skipOf returns the first skip that matches a tensor, or nil. Parts of a tensor that is used otherwise may be skipped, too.
+func (d *Decoder) skipOf(name string) *Skip {
+	if k := slices.IndexFunc(d.Skips, func(s Skip) bool { return s.Match.MatchString(name) }); k >= 0 {
+		return &d.Skips[k]
+	}
+	return nil
+}
+
 // claim fills Claimed of the text model with every tensor and its use. If a slot lacks a tensor, or a tensor has no use, the
 // error lists them.
 func claim(m *Model, infos []tensor.Info, byName map[string]*tensor.Info) error {
@@ -101,7 +109,7 @@ func claim(m *Model, infos []tensor.Info, byName map[string]*tensor.Info) error 
 	})
 	for _, name := range used.tensors() {
 		d.Claimed[name] = claimWeight
-		if text := used.gaps(name); text != "" {
+		if text := used.gaps(name); text != "" && d.skipOf(name) == nil {
 			unclaimed = append(unclaimed, text)
 		}
 	}
@@ -119,10 +127,10 @@ func claim(m *Model, infos []tensor.Info, byName map[string]*tensor.Info) error 
 			d.Claimed[name] = claimRotary
 		}
 		if _, ok := d.Claimed[name]; !ok {
-			if k := slices.IndexFunc(d.Skips, func(s Skip) bool { return s.Match.MatchString(name) }); k >= 0 {
-				d.Claimed[name] = d.Skips[k].Reason
-				if d.Skips[k].Warn {
-					left[d.Skips[k].Reason]++
+			if s := d.skipOf(name); s != nil {
+				d.Claimed[name] = s.Reason
+				if s.Warn {
+					left[s.Reason]++
 				}
 			}
 		}

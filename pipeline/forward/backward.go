@@ -31,6 +31,7 @@ type Visitor struct {
 type step struct {
 	before []float32 // states that it reads
 	y, out []float32 // input and output of the last linear layer, or of the block, the latter if a norm follows
+	sum    []float32 // states with the output of the branch, if a norm of the stream follows
 	back   gradient
 }
 
@@ -58,17 +59,23 @@ func (s *space) record(ctx context.Context, branches []branch, h []float32) (ste
 			stream = h
 		}
 		more := i+1 < len(branches)
-		t, out, err := s.recordBranch(ctx, b, stream, more)
+		t, out, err := s.recordBranch(ctx, b, stream, more || b.SumNorm != nil)
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, t)
-		if more {
+		if more || b.SumNorm != nil {
 			h = s.clone(h)
-			if err := s.add(b, h, out); err != nil {
+			if err := s.addOnly(b, h, out); err != nil {
 				return nil, err
 			}
 		}
+		if b.SumNorm != nil {
+			t.sum = s.clone(h)
+			if err := s.norm(h, h, b.SumNorm); err != nil {
+				return nil, err
+			}
+		}
+		steps = append(steps, t)
 	}
 	return steps, nil
 }
@@ -102,6 +109,9 @@ func (s *space) back(branches []branch, steps []step, dh []float32, v Visitor) e
 	var parallel []float32 // gradient of the states that parallel branches read
 	for i, t := range slices.Backward(steps) {
 		b := &branches[i]
+		if b.SumNorm != nil {
+			s.held.norm(b.SumNorm).back(t.sum, dh, s.decoder.Hidden, v)
+		}
 		if err := s.gain(b, dh); err != nil {
 			return err
 		}

@@ -66,6 +66,9 @@ func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	if p := m.decoder.MaxPositions; p > 0 && length > p {
 		return nil, fmt.Errorf("windows of %d tokens, the longest context of the checkpoint is %d: %w", length, p, tensor.ErrUnsupported)
 	}
+	if bothWays(m.decoder) {
+		return nil, fmt.Errorf("bidirectional attention to tokens that are not there yet: %w", tensor.ErrUnsupported)
+	}
 	if err := m.reach(length); err != nil {
 		return nil, err
 	}
@@ -76,6 +79,18 @@ func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	var err error
 	c.embedding, err = m.Embedding()
 	return c, err
+}
+
+// bothWays reports whether a layer attends to later tokens.
+func bothWays(d *arch.Decoder) bool {
+	for _, l := range d.Layers {
+		for b := range l.Blocks() {
+			if a, ok := b.(*arch.Attention); ok && a.Bidirectional {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // add makes room for the states of branches.

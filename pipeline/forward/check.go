@@ -21,6 +21,9 @@ func (m *Model) check() error {
 	if err != nil {
 		return err
 	}
+	if d.NormLast && (d.EmbeddingNorm == nil || d.EmbeddingScale != 0) {
+		return fmt.Errorf("no norm after the positions, or a factor: %w", tensor.ErrCorrupt)
+	}
 	if d.Positions.Tensor != "" {
 		if d.FirstPosition < 0 || d.MaxPositions < 1 {
 			return fmt.Errorf("%d learned positions from row %d on: %w", d.MaxPositions, d.FirstPosition, tensor.ErrCorrupt)
@@ -35,7 +38,16 @@ func (m *Model) check() error {
 				d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 		}
 	}
-	return cmp.Or(m.checkLayers(), m.checkNorm("final norm", &d.FinalNorm, d.Hidden), m.checkLinear("head", &d.Head, d.Vocab, d.Hidden))
+	if !d.NormLast && d.Segment.Tensor != "" {
+		return fmt.Errorf("a vector of the segment without a norm after it: %w", tensor.ErrCorrupt)
+	}
+	if err := cmp.Or(m.checkVector("segment", d.Segment, d.Hidden), m.checkLayers()); err != nil {
+		return err
+	}
+	if d.Pooling != nil {
+		return m.checkPooling()
+	}
+	return cmp.Or(m.checkNorm("final norm", &d.FinalNorm, d.Hidden), m.checkLinear("head", &d.Head, d.Vocab, d.Hidden))
 }
 
 func (m *Model) checkLayers() error {
@@ -55,6 +67,9 @@ func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
 		if b.Parallel && i == 0 {
 			return nil, fmt.Errorf("the first branch is parallel to none: %w", tensor.ErrCorrupt)
 		}
+		if b.Parallel && l[i-1].SumNorm != nil {
+			return nil, fmt.Errorf("branch %d is parallel to one with a norm of the stream: %w", i, tensor.ErrCorrupt)
+		}
 		part, err := m.checkBranch(i, b)
 		if err := cmp.Or(err, m.checkVector(fmt.Sprintf("gain of branch %d", i), b.Gain, 1)); err != nil {
 			return nil, err
@@ -73,7 +88,7 @@ func (m *Model) checkBranch(i int, b arch.Branch) (branch, error) {
 	if !finite(b.Scale, math.Inf(-1)) {
 		return branch{}, fmt.Errorf("branch %d is multiplied by %v: %w", i, b.Scale, tensor.ErrCorrupt)
 	}
-	for _, n := range []*arch.Norm{b.Norm, b.PostNorm} {
+	for _, n := range []*arch.Norm{b.Norm, b.PostNorm, b.SumNorm} {
 		if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
 			return branch{}, err
 		}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 // Embedding computes states from tokens:
 //
 //	h = EmbeddingScale · Norm(Table[token]) + Positions[FirstPosition + position]
+//	h = Norm(Table[token] + Segment + Positions[FirstPosition + position])             if NormLast
 type Embedding struct {
 	// Table is [Vocab, Hidden]; if nil, the rows that occur are read from the checkpoint.
 	Table []float32
@@ -64,18 +66,44 @@ func (e *Embedding) at(ctx context.Context, tokens []int32, positions []int) ([]
 	if err != nil {
 		return nil, err
 	}
+	if d.NormLast {
+		if err := cmp.Or(e.addSegment(h), e.addPositions(ctx, h, positions)); err != nil {
+			return nil, err
+		}
+		e.Norm.apply(h, h)
+		return h, nil
+	}
 	if e.Norm != nil {
 		e.Norm.apply(h, h)
 	}
 	m.scaleAll(h, d.EmbeddingScale)
+	return h, e.addPositions(ctx, h, positions)
+}
+
+// addSegment adds the vector of the segment to all rows.
+func (e *Embedding) addSegment(h []float32) error {
+	w := e.model.decoder.Segment
+	if w.Tensor == "" {
+		return nil
+	}
+	v, err := e.model.vector(w)
+	for ; err == nil && len(h) > 0; h = h[len(v):] {
+		kernel.Add(h[:len(v)], h[:len(v)], v)
+	}
+	return err
+}
+
+// addPositions adds the vectors of the positions.
+func (e *Embedding) addPositions(ctx context.Context, h []float32, positions []int) error {
+	m, d := e.model, e.model.decoder
 	if d.Positions.Tensor == "" {
-		return h, nil
+		return nil
 	}
 	table, err := m.open(d.Positions)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return h, m.each(ctx, len(tokens), func(i int, b *buffer) error {
+	return m.each(ctx, len(positions), func(i int, b *buffer) error {
 		row := grow(&b.f32, d.Hidden)
 		if err := table.rows(row, d.FirstPosition+positions[i], b); err != nil {
 			return err
@@ -114,6 +142,13 @@ func (e *Embedding) Backward(ctx context.Context, dh []float32, windows [][]int3
 	}
 	for _, w := range windows {
 		x, err := e.lookUp(ctx, w)
+		if err == nil && e.model.decoder.NormLast {
+			positions := make([]int, len(w))
+			for i := range positions {
+				positions[i] = i
+			}
+			err = cmp.Or(e.addSegment(x), e.addPositions(ctx, x, positions))
+		}
 		if err != nil {
 			return err
 		}

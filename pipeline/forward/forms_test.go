@@ -1,11 +1,13 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // form is an optional feature of layers.
@@ -131,6 +133,20 @@ var forms = []form{
 		a.QNorm.Parts, a.KNorm.Parts = a.Heads, a.KVHeads
 		layerNorm(a.KNorm, m)
 	})},
+	{"norms of the stream", func(d *arch.Decoder, m *maker) {
+		pairs(d, func(p string, attention, mlp *arch.Branch, _ *arch.Attention, _ *arch.MLP) {
+			attention.SumNorm, mlp.SumNorm = m.norm(p+"sum of attention", d.Hidden), m.norm(p+"sum of mlp", d.Hidden)
+			layerNorm(mlp.SumNorm, m)
+			attention.Gain = m.vector(p+"attention gain", 1, 0.9)
+		})
+	}},
+	{"both ways", onAttention(func(_ string, a *arch.Attention, _ *maker) { a.Bidirectional = true })},
+	{"embeddings normalised last", func(d *arch.Decoder, m *maker) {
+		d.NormLast, d.EmbeddingNorm = true, m.norm("embedding norm", d.Hidden)
+		layerNorm(d.EmbeddingNorm, m)
+		d.Segment = m.vector("segment", d.Hidden, 0.4)
+		d.Positions, d.FirstPosition, d.MaxPositions = m.matrix("positions", 162, d.Hidden), 2, 160
+	}},
 	{"gains of the stream", func(d *arch.Decoder, m *maker) {
 		pairs(d, func(p string, attention, mlp *arch.Branch, _ *arch.Attention, _ *arch.MLP) {
 			attention.Gain, mlp.Gain = m.vector(p+"attention gain", 1, 0.9), m.vector(p+"mlp gain", 1, 1.1)
@@ -189,6 +205,12 @@ func TestForms(t *testing.T) {
 		want := load(t, newModel(t, d, src, 2)).logits(t, windows)
 		if got := slices.Concat(scoreAll(t, newModel(t, d, src, 2), windows)...); !slices.Equal(got, want) {
 			t.Error("other logits with weights that are not loaded")
+		}
+		if bothWays(d) {
+			if _, err := newModel(t, d, src, 2).NewCache(1, 8); !errors.Is(err, tensor.ErrUnsupported) {
+				t.Errorf("a cache of keys after the present token: %v", err)
+			}
+			return
 		}
 		if got := grown(t, newModel(t, d, src, 2), windows, 0); !slices.Equal(got, want) {
 			t.Error("other logits of windows that grow")

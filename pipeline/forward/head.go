@@ -15,7 +15,7 @@ const LogitBytes = 64 << 20
 //
 //	z = scale · Linear · Norm(h), bounded as cap · tanh(z / cap)
 type Head struct {
-	Norm *Norm
+	Norm *Norm // nil if a model with a pooling has none
 	// Linear is [Vocab, Hidden]; if nil, the weights are read when needed.
 	Linear *Linear
 
@@ -27,6 +27,9 @@ func (h *Head) With(l *Linear) *Head { return &Head{Norm: h.Norm, Linear: l, mod
 
 // Head returns the head of the model and reads the final norm.
 func (m *Model) Head() (*Head, error) {
+	if m.decoder.FinalNorm.Gamma.Tensor == "" { // only with a pooling
+		return &Head{model: m}, nil
+	}
 	n, err := m.readNorm(&m.decoder.FinalNorm, m.values)
 	if err != nil {
 		return nil, fmt.Errorf("final norm: %w", err)
@@ -47,7 +50,13 @@ func (m *Model) LoadHead() (*Head, error) {
 }
 
 // Input writes the input of the head to dst: the final norm of h. Both are [tokens, Hidden]; dst may be h.
-func (h *Head) Input(dst, hidden []float32) { h.Norm.apply(dst, hidden) }
+func (h *Head) Input(dst, hidden []float32) {
+	if h.Norm == nil {
+		copy(dst, hidden)
+		return
+	}
+	h.Norm.apply(dst, hidden)
+}
 
 // Logits applies the head to rows of its input: dst is [rows, Vocab], x [rows, Hidden].
 func (h *Head) Logits(ctx context.Context, dst, x []float32) error {

@@ -93,7 +93,7 @@ func (m *Model) OpenLayer(i int) (*Layer, error) {
 		for _, x := range slices.Concat(b.block.inputs()...) {
 			l.held.linears[x] = m.linearOf(x)
 		}
-		for _, n := range append(b.block.norms(), b.Norm, b.PostNorm) {
+		for _, n := range append(b.block.norms(), b.Norm, b.PostNorm, b.SumNorm) {
 			if n == nil {
 				continue
 			}
@@ -250,8 +250,13 @@ func (s *space) multiply(b *branch, x []float32) error {
 	return nil
 }
 
-// add adds the output of a block, out, to the stream h.
+// add adds the output of a block, out, to the stream h, and normalises the stream.
 func (s *space) add(b *branch, h, out []float32) error {
+	return cmp.Or(s.addOnly(b, h, out), s.norm(h, h, b.SumNorm))
+}
+
+// addOnly is add without the last norm.
+func (s *space) addOnly(b *branch, h, out []float32) error {
 	err := s.finish(b, out)
 	s.addAll(h, out)
 	return cmp.Or(err, s.gain(b, h))
@@ -283,7 +288,7 @@ func (l *Layer) Linears() (all []*Linear) {
 // Norms lists the norms of a loaded layer.
 func (l *Layer) Norms() (all []*Norm) {
 	for _, b := range l.branches {
-		for _, n := range append([]*arch.Norm{b.Norm, b.PostNorm}, b.block.norms()...) {
+		for _, n := range append([]*arch.Norm{b.Norm, b.PostNorm, b.SumNorm}, b.block.norms()...) {
 			if n != nil {
 				all = append(all, l.held.norm(n))
 			}

@@ -19,8 +19,8 @@ func (s *sum) check(m *Model) error {
 		return fmt.Errorf("a sum of no branches: %w", tensor.ErrCorrupt)
 	}
 	for i, b := range s.Branches {
-		if b.Parallel || b.Gain.Tensor != "" {
-			return fmt.Errorf("branch %d of a sum is parallel or has a factor: %w", i, tensor.ErrCorrupt)
+		if b.Parallel || b.Gain.Tensor != "" || b.SumNorm != nil {
+			return fmt.Errorf("branch %d of a sum is parallel or has a factor or a norm of the stream: %w", i, tensor.ErrCorrupt)
 		}
 		part, err := m.checkBranch(i, b)
 		if err != nil {

@@ -27,6 +27,9 @@ type builder struct {
 	// window is that of the engine's masks; 0: the graph computes the masks it needs.
 	window    int
 	maskBytes int // of all masks, for every pair of a query and a key
+	// length and padding, of a graph that takes several texts at a time, are the tokens of a text, int32 [1], and what is added
+	// to the scores of keys, [texts, 1, 1, tokens]; else nil.
+	length, padding *value
 
 	err error // the first of those that methods without an error found
 

@@ -31,20 +31,13 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	b.slots = make([]Slot, 0, manySlots(d))
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
-	b.mask = b.input("attention_mask", mnn.DTFloat, 1, 1, -1, -1)
+	b.mask = b.input("attention_mask", mnn.DTFloat, maskDims(d)...)
 	b.positions = b.input("position_ids", mnn.DTInt32, 1, -1)
-	index := b.input("logits_index", mnn.DTInt32, 1)
-
-	h := b.reshape("/embedding", ids, 1, -1, hidden)
-	if d.EmbeddingNorm != nil {
-		h = b.norm("/embedding_norm", h, d.EmbeddingNorm)
+	var index value
+	if d.Pooling == nil {
+		index = b.input("logits_index", mnn.DTInt32, 1)
 	}
-	if d.EmbeddingScale != 0 {
-		h = b.times("/embedding_scale", h, d.EmbeddingScale)
-	}
-	if d.Positions.Tensor != "" {
-		h = b.binary("/embedding_positions", mnn.BinaryAdd, h, b.learnedPositions())
-	}
+	h := b.embedded(ids)
 	b.chooseMasks()
 	for _, r := range ropes(d) {
 		b.rotary(r)
@@ -54,6 +47,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		if h, err = b.layer(i, l, h); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
 		}
+	}
+	if d.Pooling != nil {
+		return b.sentence(h)
 	}
 	h = b.slice("/last", h, index, sliceEnd, 1)
 	h = b.norm("hidden_states", h, &d.FinalNorm)
@@ -79,6 +75,30 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		CacheElements: b.cacheElements, StateBytes: b.stateBytes, Caches: b.caches, Conditions: b.conditions,
 		Features: b.features(),
 	}, nil
+}
+
+// embedded returns the states before the first layer, [1, tokens, Hidden].
+func (b *builder) embedded(ids value) value {
+	d, hidden := b.decoder, int32(b.decoder.Hidden)
+	if d.Pooling != nil && d.Pooling.Pairs {
+		ids = b.pairs(ids)
+	} else {
+		ids = b.reshape("/embedding", ids, 1, -1, hidden)
+	}
+	if d.NormLast {
+		return b.embeddedBefore(ids)
+	}
+	h := ids
+	if d.EmbeddingNorm != nil {
+		h = b.norm("/embedding_norm", h, d.EmbeddingNorm)
+	}
+	if d.EmbeddingScale != 0 {
+		h = b.times("/embedding_scale", h, d.EmbeddingScale)
+	}
+	if d.Positions.Tensor != "" {
+		h = b.binary("/embedding_positions", mnn.BinaryAdd, h, b.learnedPositions())
+	}
+	return h
 }
 
 // manySlots estimates the number of slots, a little too high for most models. Experts account for nearly all slots of a mixture.
@@ -124,17 +144,23 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 		}
 		out := name + "sum"
 		switch {
-		case k == len(l)-1 && br.Gain.Tensor == "":
+		case k == len(l)-1 && br.Gain.Tensor == "" && br.SumNorm == nil:
 			out = mnn.LayerOutput(i)
 		case kind != "mlp":
 			out = name + "residual"
 		}
 		h = b.binary(out, mnn.BinaryAdd, h, y)
 		if br.Gain.Tensor != "" {
-			if out = name + "gained"; k == len(l)-1 {
+			if out = name + "gained"; k == len(l)-1 && br.SumNorm == nil {
 				out = mnn.LayerOutput(i)
 			}
 			h = b.binary(out, mnn.BinaryMul, h, b.constant(name+"gain", br.Gain))
+		}
+		if br.SumNorm != nil {
+			if out = name + "normed"; k == len(l)-1 {
+				out = mnn.LayerOutput(i)
+			}
+			h = b.norm(out, h, br.SumNorm)
 		}
 	}
 	return h, nil
@@ -163,8 +189,8 @@ func (b *builder) sumOf(i int, p string, s *arch.Sum, x value) (value, error) {
 	var sum value
 	for k := range s.Branches {
 		br := &s.Branches[k]
-		if br.Parallel || br.Gain.Tensor != "" {
-			return 0, fmt.Errorf("a branch of a sum is parallel or has a factor: %w", tensor.ErrUnsupported)
+		if br.Parallel || br.Gain.Tensor != "" || br.SumNorm != nil {
+			return 0, fmt.Errorf("a branch of a sum is parallel or has a factor or a norm of the stream: %w", tensor.ErrUnsupported)
 		}
 		name, in := p+"part_"+strconv.Itoa(k)+"/", x
 		if br.Norm != nil {

@@ -104,12 +104,15 @@ type Model struct {
 	Window int
 	// Precision is the lowest precision at which the model works, as the engine names it; "" stands for "low".
 	Precision string
+	// Pooled: the graph makes one vector of a text, in place of logits.
+	Pooled bool
 	// Whole: a prompt must not be divided, so "chunk" must not be set.
 	Whole bool
 	// CacheElements is the number of keys and values that the engine keeps for a token, in all layers. StateBytes is the
 	// size of the states, which does not depend on the length of the conversation.
 	CacheElements, StateBytes int64
-	// Caches is the number of ops that keep keys and values or a state: layer_nums of llm_config.json.
+	// Caches is the number of ops that keep keys and values or a state: layer_nums of llm_config.json. It is the number of layers
+	// in a model with a pooling, which keeps nothing.
 	Caches int
 	// Features are those in which backends differ, without storage forms.
 	Features backends.Features

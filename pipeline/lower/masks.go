@@ -37,7 +37,7 @@ func (b *builder) chooseMasks() {
 			}
 		}
 	}
-	if other || len(windows) != 1 {
+	if other || len(windows) != 1 || b.decoder.Pooling != nil { // embedding models get no masks of windows
 		return
 	}
 	for w := range windows {

@@ -278,3 +278,13 @@ func (m *Model) tooLarge(windows [][]int32) error {
 	}
 	return fmt.Errorf("the hidden states and activations of %d tokens need more than the memory limit of %d bytes", tokens, m.memory)
 }
+
+// Vectors returns the vectors that a model with a pooling makes of windows, one after another. All windows must fit the memory
+// limit at once, see [Model.Fit].
+func (m *Model) Vectors(ctx context.Context, windows [][]int32) ([]float32, error) {
+	h, err := m.Hidden(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	return m.pass.Pool(ctx, h, m.windows(windows).Lengths)
+}

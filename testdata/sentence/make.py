@@ -1,0 +1,257 @@
+"""Makes the checkpoints of this directory, embedding models and rerankers, with what transformers computes of some texts.
+
+    python make.py [NAME ...]           makes them again; what it would make the same is left as it is
+    python make.py --check [NAME ...]   makes them elsewhere, and fails where they differ
+
+Weights are random, as in pipeline/arch/testdata. A tokenizer is trained once and kept. NAME/golden.json has the ids of texts and their vectors in float32, or of a reranker
+the scores of documents for a query. Pooling and normalisation are those of sentence-transformers, written down below. Needs what the
+Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import zlib
+
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "pipeline" / "arch" / "testdata"))
+from make import content, randomise, rope  # noqa: E402
+
+TEXTS = [
+    "Look at this: what is different?", "The cat sat.", "a", "A rather longer sentence, with commas, (brackets) and an end!", "Ünïcödé café 中文 text — 123",
+    "  spaces   and\ttabs\nand lines  ", " ".join(["among the vicissitudes incident to life"] * 5),
+]
+QUERY, DOCUMENTS = "What sat on the mat?", ["The cat sat on the mat.", "Great was the joy of the people.", "a", " ".join(["of the people"] * 24), "Ünïcödé 中文"]
+INSTRUCT = "Given a web search query, retrieve relevant passages that answer the query"
+
+# What the engine asks a reranker that is a language model.
+BEFORE = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the '
+          'answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: ' + INSTRUCT + "\n<Query>: " + QUERY + "\n<Document>: ")
+AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+BERT = dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)
+QWEN3 = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+             max_position_embeddings=512, rms_norm_eps=1e-6, **rope(rope_theta=1e6))
+
+# By name: the class of the config, that of the model, options, the tokenizer, and the pooling.
+CHECKPOINTS = {
+    "bert-cls": ("BertConfig", "BertModel", BERT, "wordpiece", "cls normalize"),
+    "bert-mean": ("BertConfig", "BertModel", dict(
+        BERT, hidden_size=60, num_attention_heads=6, intermediate_size=84, num_hidden_layers=2, layer_norm_eps=1e-5, max_position_embeddings=128,
+        hidden_act="gelu_new"), "wordpiece", "mean"),
+    "bert-masked": ("BertConfig", "BertForMaskedLM", dict(
+        BERT, hidden_size=32, num_attention_heads=2, num_hidden_layers=1, type_vocab_size=3, hidden_act="relu"), "wordpiece", "mean normalize"),
+    "roberta-mean": ("RobertaConfig", "RobertaModel", dict(BERT, hidden_size=40, type_vocab_size=1, num_attention_heads=2), "bytes", "mean normalize"),
+    "xlm-roberta-cls": ("XLMRobertaConfig", "XLMRobertaModel", dict(BERT, type_vocab_size=1, layer_norm_eps=1e-5), "unigram", "cls normalize"),
+    "xlm-roberta-mean": ("XLMRobertaConfig", "XLMRobertaModel", dict(
+        BERT, hidden_size=36, num_attention_heads=3, num_hidden_layers=2, type_vocab_size=1, max_position_embeddings=130), "unigram", "mean normalize"),
+    "xlm-roberta-pairs": ("XLMRobertaConfig", "XLMRobertaForSequenceClassification", dict(BERT, type_vocab_size=1, num_labels=1), "unigram", "pairs"),
+    "xlm-roberta-pairs-wide": ("XLMRobertaConfig", "XLMRobertaForSequenceClassification", dict(
+        BERT, hidden_size=56, num_attention_heads=7, intermediate_size=64, num_hidden_layers=2, type_vocab_size=1, num_labels=1, layer_norm_eps=1e-5,
+        max_position_embeddings=386), "unigram", "pairs"),
+    "qwen3-embedding": ("Qwen3Config", "Qwen3Model", dict(QWEN3, tie_word_embeddings=True), "chat", "lasttoken normalize"),
+    "qwen3-embedding-mean": ("Qwen3Config", "Qwen3ForCausalLM", dict(
+        QWEN3, hidden_size=40, num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_hidden_layers=2, tie_word_embeddings=False, attention_bias=True),
+        "chat", "mean"),
+    "qwen3-embedding-window": ("Qwen3Config", "Qwen3Model", dict(
+        QWEN3, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, tie_word_embeddings=True, use_sliding_window=True, sliding_window=16,
+        max_window_layers=1), "chat", "lasttoken normalize"),
+    "qwen3-reranker": ("Qwen3Config", "Qwen3ForCausalLM", dict(QWEN3, tie_word_embeddings=True), "chat", "answers"),
+    "qwen3-reranker-untied": ("Qwen3Config", "Qwen3ForCausalLM", dict(
+        QWEN3, hidden_size=56, num_attention_heads=7, num_key_value_heads=1, num_hidden_layers=2, tie_word_embeddings=False), "chat", "answers"),
+}
+
+
+def lines():
+    return (ROOT / "verify" / "text.txt").read_text().splitlines()
+
+
+def tokenizer(kind):
+    """A tokenizer of the kind of a family, made from the evaluation text, and its tokenizer_config.json."""
+    if kind == "wordpiece":
+        t = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        t.normalizer = normalizers.BertNormalizer(lowercase=True)
+        t.pre_tokenizer, t.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        t.train_from_iterator(lines(), trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False))
+        t.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+        return t, dict(tokenizer_class="BertTokenizer", do_lower_case=True, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]",
+                       cls_token="[CLS]", mask_token="[MASK]")
+    roberta = dict(bos_token="<s>", eos_token="</s>", sep_token="</s>", cls_token="<s>", unk_token="<unk>", pad_token="<pad>", mask_token="<mask>")
+    if kind == "unigram":
+        t = tokenizers.Tokenizer(models.Unigram())
+        t.normalizer = normalizers.NFKC()
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+        t.decoder = decoders.Metaspace()
+        t.train_from_iterator(lines(), trainers.UnigramTrainer(
+            vocab_size=500, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False))
+        t.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+        t.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+        return t, dict(roberta, tokenizer_class="XLMRobertaTokenizer")
+    t = tokenizers.Tokenizer(models.BPE())
+    t.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if kind == "bytes":
+        t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        t.train_from_iterator(lines(), trainers.BpeTrainer(
+            vocab_size=400, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], initial_alphabet=alphabet, show_progress=False))
+        t.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+        t.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+        return t, dict(roberta, tokenizer_class="RobertaTokenizer")
+    # Of Qwen3, whose template of a text ends in <|endoftext|>; "yes" and "no" are tokens.
+    split = tokenizers.Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    t.normalizer = normalizers.NFC()
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(split, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.train_from_iterator(lines() + ["yes", "no"] * 400, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
+    assert t.token_to_id("yes") and t.token_to_id("no")
+    t.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    t.add_tokens([tokenizers.AddedToken(x, normalized=False) for x in ("<think>", "</think>")])
+    end = t.token_to_id("<|endoftext|>")
+    t.post_processor = processors.Sequence([
+        processors.ByteLevel(), processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", end)])])
+    chat = ("{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}"
+            "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}")
+    return t, dict(tokenizer_class="Qwen2Tokenizer", eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=chat)
+
+
+def pool(h, mode):
+    """The states h [tokens, width] of a text as sentence-transformers pools them."""
+    v = h[0] if "cls" in mode else h[-1] if "lasttoken" in mode else h.mean(0)
+    return torch.nn.functional.normalize(v, dim=0) if "normalize" in mode else v
+
+
+def golden(model, t, mode):
+    """What the model computes of the texts."""
+    vector = lambda v: [float(x) for x in v]  # noqa: E731
+    if mode == "answers":
+        enc = lambda text: t.encode(text, add_special_tokens=False).ids  # noqa: E731
+        yes, no = t.token_to_id("yes"), t.token_to_id("no")
+        pairs = [enc(BEFORE) + enc(d) + enc(AFTER) for d in DOCUMENTS]
+        scores = [torch.softmax(model(input_ids=torch.tensor([ids])).logits[0, -1][[no, yes]], 0)[1].item() for ids in pairs]
+        return {"query": QUERY, "instruct": INSTRUCT, "documents": DOCUMENTS, "ids": pairs, "scores": scores}
+    if mode == "pairs":
+        pairs = [t.encode(QUERY, d).ids for d in DOCUMENTS]
+        return {"query": QUERY, "documents": DOCUMENTS, "ids": pairs, "scores": [model(input_ids=torch.tensor([ids])).logits[0, 0].item() for ids in pairs]}
+    ids = [t.encode(x).ids for x in TEXTS]
+    if hasattr(model, "bert"):
+        model = model.bert
+    model = getattr(model, "model", model)
+    vectors = [vector(pool(model(input_ids=torch.tensor([i])).last_hidden_state[0], mode)) for i in ids]
+    return {"texts": TEXTS, "ids": ids, "vectors": vectors}
+
+
+def make(name, dir):
+    """Writes all files of a checkpoint into dir."""
+    config_class, model_class, options, kind, mode = CHECKPOINTS[name]
+    t, settings = tokenizer(kind)
+    if (HERE / name / "tokenizer.json").exists():  # training does not give the same bytes twice
+        t = tokenizers.Tokenizer.from_file(str(HERE / name / "tokenizer.json"))
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(2000003 + zlib.crc32(name.encode()))
+    vocab = t.get_vocab_size()
+    special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2) if kind in ("unigram", "bytes") else dict(pad_token_id=0)
+    if kind == "chat":
+        special = dict(pad_token_id=None, bos_token_id=t.token_to_id("<|endoftext|>"), eos_token_id=t.token_to_id("<|im_end|>"))
+    config = getattr(transformers, config_class)(vocab_size=vocab, **special, **options)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, model_class)(config).float().eval()
+    randomise(model, rng, None)
+    with torch.no_grad():
+        out = golden(model, t, mode)
+    model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
+    (dir / "generation_config.json").unlink(missing_ok=True)
+    written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
+    if kind == "chat":
+        written["architectures"] = ["Qwen3ForCausalLM"]  # as those of its authors, also without the head
+    write(dir / "config.json", written)
+    write(dir / "golden.json", out)
+    t.save(str(dir / "tokenizer.json"))
+    write(dir / "tokenizer_config.json", settings)
+    if mode not in ("answers", "pairs"):
+        parts = [("Transformer", ""), ("Pooling", "1_Pooling")] + [("Normalize", "2_Normalize")] * ("normalize" in mode)
+        write(dir / "modules.json", [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{c}"} for i, (c, path) in enumerate(parts)])
+        (dir / "1_Pooling").mkdir()
+        modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+        write(dir / "1_Pooling" / "config.json", {
+            "word_embedding_dimension": config.hidden_size, **{f"pooling_mode_{m}": m.split("_")[0] in mode and m in (
+                "cls_token", "mean_tokens", "lasttoken") for m in modes}, "include_prompt": True})
+        write(dir / "sentence_bert_config.json", {"max_seq_length": 120, "do_lower_case": False})
+    for file in dir.rglob("*"):
+        if file.is_file():
+            file.chmod(0o644)
+
+
+def write(path, value):
+    path.write_text(json.dumps(value, indent=None if path.name == "golden.json" else 2, ensure_ascii=False) + "\n")
+
+
+# Cases of a Go test, as in pipeline/arch/testdata. Nothing here makes them.
+CHANGES = pathlib.Path("changes.txt")
+
+# Differences that another CPU may cause.
+TOLERANCE = 1e-5
+
+
+def close(a, b):
+    """Whether two goldens agree."""
+    x, y = (torch.tensor(sum(g["vectors"], []) if "vectors" in g else g["scores"]) for g in (a, b))
+    return a["ids"] == b["ids"] and x.shape == y.shape and (x - y).abs().max().item() <= TOLERANCE
+
+
+def differences(new, old):
+    """What differs between two directories of a checkpoint, as lines."""
+    out = []
+    for file in sorted({p.relative_to(d) for d in (new, old) if d.is_dir() for p in d.rglob("*") if p.is_file()} - {CHANGES}):
+        a, b = new / file, old / file
+        if not (a.exists() and b.exists()):
+            out.append(f"{file}: {'missing' if a.exists() else 'not made'}")
+        elif file.name == "golden.json":
+            if not close(json.loads(a.read_text()), json.loads(b.read_text())):
+                out.append(f"{file}: differs")
+        elif content(a) != content(b):
+            out.append(f"{file}: differs")
+    return out
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("names", nargs="*", metavar="NAME")
+    args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
+    args = args.parse_args()
+    if unknown := [n for n in args.names if n not in CHECKPOINTS]:
+        sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(CHECKPOINTS)})")
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    failed = 0
+    for name in args.names or CHECKPOINTS:
+        with tempfile.TemporaryDirectory() as tmp:
+            new = pathlib.Path(tmp) / name
+            new.mkdir()
+            make(name, new)
+            found = differences(new, HERE / name)
+            if found and not args.check:
+                if (HERE / name / CHANGES).exists():
+                    shutil.copyfile(HERE / name / CHANGES, new / CHANGES)
+                shutil.rmtree(HERE / name, ignore_errors=True)
+                shutil.copytree(new, HERE / name)
+            print(name, "; ".join(found) or "as it is", sep=": ", flush=True)
+            failed += bool(found)
+    if failed and args.check:
+        sys.exit(f"{failed} checkpoints differ")
+
+
+if __name__ == "__main__":
+    main()
