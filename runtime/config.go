@@ -24,6 +24,7 @@ type Config struct {
 	// LLMConfig is the name of the second file.
 	LLMConfig string `json:"-"`
 
+	ModelType     string          `json:"model_type"`
 	HiddenSize    int             `json:"hidden_size"`
 	LayerNums     int             `json:"layer_nums"`
 	AttentionMask string          `json:"attention_mask"`

@@ -173,6 +173,12 @@ func (s *Session) turn(ctx context.Context, tokens []int32, c backend.Call) ([]f
 	return s.run(ctx, tokens, c)
 }
 
+// Vector returns the vector that the graph computes of a whole text, in place of a conversation; see [Package.Task].
+func (s *Session) Vector(ctx context.Context, tokens []int32) ([]float32, error) {
+	s.Reset()
+	return s.turn(ctx, tokens, backend.Call{})
+}
+
 // scoreTokens is how many positions Score computes at a time: their logits are [scoreTokens, vocabulary].
 const scoreTokens = 24
 

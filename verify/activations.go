@@ -1,6 +1,10 @@
 package verify
 
-import "context"
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/runtime"
+)
 
 // activations: no value that a device computes in fp16 comes near the largest half, 65504, unless the package
 // requires more precision.
@@ -15,8 +19,20 @@ func (activations) Hint(map[string]float64) string {
 // maxActivation leaves a factor of two for texts with larger activations than the evaluated one.
 const maxActivation = 3e4
 
+// activations returns an evaluation with the largest activation.
+func (s *Subject) activations(ctx context.Context) (*Evaluation, error) {
+	if s.Package.Task() == runtime.Generate {
+		return s.evaluation(ctx)
+	}
+	v, err := s.measure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &v.Evaluation, nil
+}
+
 func (activations) Check(ctx context.Context, s *Subject) (Finding, error) {
-	e, err := s.evaluation(ctx)
+	e, err := s.activations(ctx)
 	if err != nil {
 		return Finding{}, err
 	}

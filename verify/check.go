@@ -46,6 +46,7 @@ type Subject struct {
 	// faithful reports that the checks weights and graph have passed.
 	faithful bool
 	eval     *Evaluation
+	vectors  *vectors
 	encoded  encoded
 	parts    *parts
 	sessions map[backend.Mode]*runtime.Session // shared by all checks, one after another
@@ -204,6 +205,9 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 		if f.Fatal {
 			fatal = name
 		}
+	}
+	if s.vectors != nil {
+		r.Metrics = s.vectors.metrics()
 	}
 	r.Evaluation = s.eval
 	if s.eval != nil {

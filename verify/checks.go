@@ -12,6 +12,7 @@ type Checks struct {
 	Layers     Layers     `json:"layers" jsonschema_description:"Largest relative error of the hidden state after a layer."`
 	Weights    Weights    `json:"weights" jsonschema_description:"Largest error of an op's outputs that a method which watches the model may report for a matrix, relative and squared."`
 	Tokenizer  Tokenizer  `json:"tokenizer" jsonschema_description:"Shares of strings whose ids may differ in the engine."`
+	Vectors    Vectors    `json:"vectors,omitzero" jsonschema_description:"Largest distance of the vectors or scores of texts from the source's, for models that make such."`
 	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
 
@@ -35,14 +36,20 @@ func (c *Checks) All() []Check {
 	}
 }
 
-// of returns the checks of a package: those of parts that it has, too.
+// of returns the checks of a package: those of what its graph computes, and of parts that it has, in the order in which they run.
 func (c *Checks) of(p *runtime.Package) []Check {
+	if p.Task() != runtime.Generate {
+		return []Check{layout{}, coverage{}, &c.Weights, &c.Tokenizer, graph{}, &c.Layers, &c.Vectors, activations{}}
+	}
 	list := c.All()
 	if p.Visual() != nil {
 		list = append(list, pictures{})
 	}
 	return list
 }
+
+// Known returns every check once.
+func (c *Checks) Known() []Check { return append(c.All(), pictures{}, &c.Vectors) }
 
 // NewChecks returns the default options.
 func NewChecks() Checks {
@@ -52,7 +59,7 @@ func NewChecks() Checks {
 	}
 }
 
-// Names lists the checks in order.
+// Names lists the checks of All in order.
 func Names() []string {
 	var n []string
 	for _, c := range new(Checks).All() {
@@ -63,7 +70,7 @@ func Names() []string {
 
 // Hint returns the hint for a check that failed, and "" if there is none of its name.
 func Hint(failed manifest.Check) string {
-	for _, c := range append(new(Checks).All(), pictures{}) {
+	for _, c := range new(Checks).Known() {
 		if c.String() == failed.Name {
 			return c.Hint(failed.Value)
 		}

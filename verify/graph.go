@@ -35,6 +35,9 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Reference == nil {
 		return skip(needsWeights)
 	}
+	if s.Package.Task() != runtime.Generate {
+		return s.graphVectors(ctx)
+	}
 	windows, err := s.windows()
 	if err != nil {
 		return Finding{}, err

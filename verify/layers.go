@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
@@ -56,6 +57,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	w := windows[0][:min(graphTokens, len(windows[0]))]
+	task := s.Package.Task()
 	sess, err := s.session(backend.Float)
 	if err != nil {
 		return Finding{}, err
@@ -70,7 +72,13 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 			got[i] = append([]float32{}, v...)
 		}
 	}
-	if _, err := sess.Forward(ctx, w); err != nil {
+	if task == runtime.Generate {
+		_, err = sess.Forward(ctx, w)
+	} else {
+		_, err = sess.Vector(ctx, w)
+		w = trained(task, w)
+	}
+	if err != nil {
 		return Finding{}, err
 	}
 	worst, bad, badAt := 0.0, -1, 0.0
@@ -97,7 +105,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	value["worst"] = worst
 	f, err := Finding{Passed: true, Headline: &Headline{Value: worst, Limit: &limit}, Value: value}.say("largest relative error of a layer's output %.3g", worst)
-	if err != nil {
+	if err != nil || task != runtime.Generate {
 		return f, err
 	}
 	return s.layersFar(ctx, len(w), limit, f)

@@ -53,7 +53,7 @@ func (t *tool) app() *cli.App {
 			t.runCommand(), t.stageCommand(), t.watchCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
 			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
 			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.channelsCommand(), t.rollbackCommand(),
-			t.generateCommand(), t.benchCommand(),
+			t.generateCommand(), t.embedCommand(), t.rerankCommand(), t.benchCommand(),
 			t.chatCommand(), t.serveCommand(),
 			t.cacheCommand(), t.doctorCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
 		},

@@ -37,6 +37,7 @@ type knownFamily struct {
 	Texts         []string           `json:"texts,omitempty"`
 	KL            map[string]float64 `json:"kl,omitempty"`
 	Unmeasured    bool               `json:"unmeasured,omitempty"`
+	Encoder       bool               `json:"encoder,omitempty"` // turns texts into vectors or scores
 	Conditions    []string           `json:"conditions,omitempty"`
 	Recipes       []struct {
 		Name string `json:"name"`
@@ -57,6 +58,9 @@ func knownFamilies() ([]knownFamily, error) {
 			f = documented[i]
 		}
 		list = append(list, f)
+	}
+	for _, k := range arch.Encoders() {
+		list = append(list, knownFamily{ModelType: k.ModelType, Architectures: k.Architectures, Encoder: true})
 	}
 	return list, nil
 }
@@ -100,6 +104,8 @@ func (t *tool) families(c *cli.Context) error {
 // measured returns the largest divergence, or the reason why there is none.
 func (f *knownFamily) measured() string {
 	switch {
+	case f.Encoder:
+		return "vectors, see docs/embeddings.md"
 	case len(f.Texts) > 0:
 		return "text part only, see " + strings.Join(f.Texts, ", ")
 	case f.Unmeasured:

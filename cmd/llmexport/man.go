@@ -130,7 +130,7 @@ func (m manual) command(program string, c *cli.Command) string {
 	}
 	for _, s := range c.Subcommands {
 		fmt.Fprintf(&b, ".SS %s\n", roff(s.Name))
-		paragraphs(&b, sentence(s.Usage))
+		paragraphs(&b, asSentence(s.Usage))
 		if s.Description != "" {
 			b.WriteString(".PP\n")
 			paragraphs(&b, s.Description)
@@ -173,8 +173,8 @@ func paragraphs(b *strings.Builder, text string) {
 	}
 }
 
-// sentence makes a sentence of the summary of a command.
-func sentence(usage string) string { return strings.ToUpper(usage[:1]) + usage[1:] + "." }
+// asSentence makes a sentence of the summary of a command.
+func asSentence(usage string) string { return strings.ToUpper(usage[:1]) + usage[1:] + "." }
 
 func options(b *strings.Builder, title string, list []cli.Flag) {
 	if len(list) > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // computeFlags are those of commands that run a model, except how linear layers compute.
@@ -46,8 +48,21 @@ func computeOptions(c *cli.Context, mode backend.Mode) (runtime.Options, error) 
 	return runtime.Options{Mode: mode, Threads: threads, CacheBytes: memory}, err
 }
 
-// openSession opens the package in dir. The caller closes it.
+// openSession opens the package in dir, which continues texts. The caller closes it.
 func openSession(c *cli.Context, dir string, o runtime.Options) (*runtime.Package, *runtime.Session, error) {
+	p, s, err := openAny(c, dir, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if task := p.Task(); task != runtime.Generate {
+		p.Close()
+		return nil, nil, hint(fmt.Errorf("%s does not continue texts: %w", dir, tensor.ErrUnsupported), fmt.Sprintf("llmexport %s runs it", task))
+	}
+	return p, s, nil
+}
+
+// openAny opens the package in dir. The caller closes it.
+func openAny(c *cli.Context, dir string, o runtime.Options) (*runtime.Package, *runtime.Session, error) {
 	// Opening allocates much that stays and little garbage; collecting it would take a fifth of the time to the first
 	// token.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -47,6 +47,8 @@ func (m tidy) Run() int {
 const (
 	families = "../../pipeline/arch/testdata" // small checkpoints with random weights
 	tiny     = "../../testdata/tiny-qwen3"    // a small trained one
+	// sentences are checkpoints that turn texts into vectors.
+	sentences = "../../testdata/sentence"
 )
 
 // TestScript runs the stories in testdata/script. Each starts with copies of two checkpoints, qwen3 and llama,
@@ -73,7 +75,7 @@ func scripts(t *testing.T, dir string, more map[string]string) {
 					return err
 				}
 			}
-			dirs := map[string]string{"TINY": tiny, "FAMILIES": families}
+			dirs := map[string]string{"TINY": tiny, "FAMILIES": families, "SENTENCE": sentences}
 			maps.Copy(dirs, more)
 			for name, dir := range dirs {
 				abs, err := filepath.Abs(dir)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/serve"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -28,9 +29,10 @@ func (t *tool) serveCommand() *cli.Command {
 		Name:      "serve",
 		Usage:     "serve a package in the form of OpenAI's interface, with a page to try it",
 		ArgsUsage: "PACKAGE",
-		Description: "Answers chat completions, completions and models under /v1, and has a page to talk to the package at /. Requests run\n" +
-			"at the same time over one copy of the weights. Without --token only this machine can be served. SIGTERM and Ctrl-C\n" +
-			"end the server after the running requests. Options of requests, and limits: docs/serve.md.",
+		Description: "Answers chat completions, completions and models under /v1, and has a page to talk to the package at /. With a package of\n" +
+			"an embedding model, it answers embeddings and models. Requests run at the same time over one copy of the weights. Without\n" +
+			"--token only this machine can be served. SIGTERM and Ctrl-C end the server after the running requests. Options of requests,\n" +
+			"and limits: docs/serve.md.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8080", Usage: "listen on `ADDRESS`; port 0 takes a free one"},
 			&cli.StringFlag{Name: "name", DefaultText: "that of the directory", Usage: "call the model `NAME`"},
@@ -131,16 +133,21 @@ func (t *tool) serve(c *cli.Context) error {
 		return hint(err, "--listen takes another address; port 0 takes a free one")
 	}
 	defer l.Close()
-	p, s, err := openSession(c, dir, compute)
+	p, s, err := openAny(c, dir, compute)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	if p.Task() == runtime.Rerank {
+		return hint(fmt.Errorf("%s scores documents, which no endpoint does: %w", dir, tensor.ErrUnsupported), "llmexport rerank runs it")
+	}
 	if o.Context, err = contextOption(c, p); err != nil {
 		return err
 	}
 	o.Sampler = p.Config.Sampler()
-	if o.Template, err = chat.Open(p); errors.Is(err, tensor.ErrUnsupported) {
+	if p.Task() == runtime.Embed {
+		o.Template = nil // that of texts is not of conversations
+	} else if o.Template, err = chat.Open(p); errors.Is(err, tensor.ErrUnsupported) {
 		o.Template = nil // completions need none
 	} else if err != nil {
 		return explained(c.Context, dir, err)

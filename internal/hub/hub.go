@@ -401,6 +401,11 @@ func listDir(dir string) ([]File, error) {
 		if wanted(e.Name()) {
 			names = append(names, e.Name())
 		}
+		if name := e.Name() + "/config.json"; modulePattern.MatchString(name) {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				names = append(names, name)
+			}
+		}
 	}
 	templates, err := os.ReadDir(filepath.Join(dir, templatesDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

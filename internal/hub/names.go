@@ -71,7 +71,8 @@ func (f File) checkSize() error {
 func wanted(base string) bool {
 	switch base {
 	case "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-		"chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json", "README.md", indexFile:
+		"chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json", "README.md", indexFile,
+		"modules.json", "sentence_bert_config.json", "config_sentence_transformers.json":
 		return true
 	}
 	if vocabularyRank(base) < len(vocabularies) {
@@ -110,7 +111,14 @@ func withoutDuplicates[T any](files []T, name func(T) string) []T {
 	})
 }
 
-// templatesDir holds additional chat templates, the only wanted files below the top level.
+// modulePattern matches the configuration of a module of sentence-transformers.
+var modulePattern = regexp.MustCompile(`^[0-9]+_[A-Za-z]+/config\.json$`)
+
+// below reports whether a slash-separated path below the top level is wanted: an additional chat template, or the configuration
+// of a module.
+func below(path string) bool { return isTemplate(path) || modulePattern.MatchString(path) }
+
+// templatesDir holds additional chat templates.
 const templatesDir = "additional_chat_templates"
 
 // isTemplate reports whether a slash-separated path names such a template.
@@ -123,7 +131,7 @@ func isTemplate(path string) bool {
 // pipeline. A path that would leave the snapshot is an error if its last element is wanted, however the path is written; any
 // other path is never used.
 func pick(path string) (bool, error) {
-	if isTemplate(path) {
+	if below(path) {
 		return true, nil
 	}
 	base := path[strings.LastIndexAny(path, `/\`)+1:]

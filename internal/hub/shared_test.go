@@ -58,12 +58,17 @@ func tinyFiles() map[string][]byte {
 		templatesDir + "/old/rag.jinja":    []byte("not wanted, 7"),
 		templatesDir + "/tool_use.txt":     []byte("not wanted, 8"),
 		templatesDir + "/tool_use.jinja":   []byte("{{ tools }}"),
+		"modules.json":                     []byte("[]"),
+		"1_Pooling/config.json":            []byte(`{"pooling_mode": "mean"}`),
+		"2_Dense/model.safetensors":        []byte("not wanted, 9"),
+		"onnx/config.json":                 []byte("not wanted, 10"),
+		"x/1_Pooling/config.json":          []byte("not wanted, 11"),
 	}
 }
 
 // tinyWanted are those of them that are fetched.
-var tinyWanted = []string{"LICENSE.txt", "README.md", templatesDir + "/tool_use.jinja", "chat_template.json", "config.json",
-	"generation_config.json", shard1, shard2, indexFile, "tokenizer.json"}
+var tinyWanted = []string{"1_Pooling/config.json", "LICENSE.txt", "README.md", templatesDir + "/tool_use.jinja", "chat_template.json", "config.json",
+	"generation_config.json", shard1, shard2, indexFile, "modules.json", "tokenizer.json"}
 
 const shard2 = "model-00002-of-00002.safetensors"
 

@@ -185,7 +185,7 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 		Precision: precisions[0], Memory: "low", sampler: newSampler(s), halfAtNormal: halfAtNormal,
 	}
 	c.atLeast(p.Model.Precision)
-	if n := p.Model.Context; n < engineReply {
+	if n := p.Model.Context; n < engineReply && !p.Model.Pooled {
 		c.Reply = n
 	}
 	for _, part := range p.Parts[1:] {
@@ -276,7 +276,11 @@ func conditions(p *Planned, c runConfig) []string {
 	if len(p.Source.Decoder.Ropes) > 0 {
 		positions += "; the rotary tables end there"
 	}
-	positions += "; the engine does not stop there: end or shorten conversations before, because further output is undefined"
+	if !m.Pooled {
+		positions += "; the engine does not stop there: end or shorten conversations before, because further output is undefined"
+	} else {
+		positions += "; the engine does not stop there: shorten texts before, because results of longer ones are undefined"
+	}
 	list := slices.Concat([]string{positions}, p.Source.Decoder.Notes, m.Conditions)
 	if p.Source.Pictures != nil {
 		list = append(list, p.Source.Pictures.Conditions...)

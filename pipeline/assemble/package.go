@@ -22,6 +22,7 @@ import (
 	"github.com/llmexport/llmexport/publish/report"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -136,6 +137,11 @@ func (a *Package) draft(ctx context.Context, rec *Record) (err error) {
 	}
 	if a.m.Source.License, a.m.Source.LicenseName, err = source.Terms(src.Dir); err != nil {
 		return err
+	}
+	if p := src.Decoder.Pooling; p != nil {
+		if a.m.Task = manifest.Embed; p.Pairs {
+			a.m.Task = manifest.Rerank
+		}
 	}
 	for _, f := range src.Files {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
@@ -272,11 +278,17 @@ func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, 
 	return a.runVerify(ctx, o)
 }
 
-// activationCost returns the divergence in nats that int8 activations add to the package, and the tolerated part of it: a tenth
+// activationCost returns the divergence in nats, or distance, that int8 activations add to the package, and the tolerated part of it: a tenth
 // of the cost of the weights plus an imperceptible amount.
 func activationCost(r *verify.Result) (cost, tolerated float64) {
-	float := r.Metrics["kl_float"].Value
-	return r.Metrics["kl"].Value - float, 0.1*float + 2e-4
+	name := "kl"
+	for _, other := range []string{"cosine_distance", "score_error"} { // of models that turn texts into vectors
+		if _, ok := r.Metrics[other]; ok {
+			name = other
+		}
+	}
+	float := r.Metrics[name+"_float"].Value
+	return r.Metrics[name].Value - float, 0.1*float + 2e-4
 }
 
 func (a *Package) runVerify(ctx context.Context, o verify.Options) (*verify.Result, error) {
@@ -286,7 +298,7 @@ func (a *Package) runVerify(ctx context.Context, o verify.Options) (*verify.Resu
 	}
 	defer s.Package.Close()
 	s.Weights, s.Fits, s.Recall = a.compared, a.Fits, a.recall(o)
-	if a.m.Goldens == nil {
+	if a.m.Goldens == nil && s.Package.Task() == runtime.Generate {
 		if a.m.Goldens, err = verify.Record(ctx, s, "llmexport runtime, float32, packaged weights"); err != nil {
 			return nil, err
 		}

@@ -70,6 +70,9 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 		}
 		v.Vision = &verify.Vision{Rows: tower.Rows, Hidden: ref.HiddenWith}
 	}
+	if s.Decoder.Pooling != nil {
+		v.Vectors = ref.Vectors
+	}
 	v.Part = func(layers []int) (verify.Reference, error) {
 		part := *s.Decoder
 		part.Layers = nil

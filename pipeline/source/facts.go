@@ -33,6 +33,8 @@ type Facts struct {
 	Templates                      map[string]string
 	ChatTemplate, PackagedTemplate string
 	Simplified                     bool
+	// Pooled: the model turns a text into a vector, and PackagedTemplate is of whole texts, not of conversations.
+	Pooled bool `json:",omitempty"`
 	// BOS and EOS are the texts of the tokenizer's tokens at the beginning and the end of a sequence.
 	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.

@@ -106,10 +106,21 @@ func (s *Source) open(ignore []string) error {
 			s.Weights, config = s.Quantized, s.Quantized.Config()
 		}
 	}
-	if s.Model, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+	modules, err := readModules(s.Dir)
+	if err != nil {
+		return err
+	}
+	if s.Model, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore, Modules: modules}); err != nil {
 		return err
 	}
 	s.Decoder = s.Model.Text
+	if s.Decoder.Pooling != nil {
+		notes, err := readUse(s.Dir)
+		if err != nil {
+			return err
+		}
+		s.Decoder.Notes = append(s.Decoder.Notes, notes...)
+	}
 	s.Ties = s.Decoder.Duplicates()
 	for dup, of := range s.Ties {
 		if s.Heads != nil {
@@ -148,6 +159,9 @@ func (s *Source) complete(ctx context.Context) error {
 			return err
 		}
 		s.Facts.openByTemplate(s.Tokenizer)
+	}
+	if s.Decoder.Pooling != nil {
+		return s.Facts.PackSentence(s.Tokenizer, s.Decoder.Pooling.Pairs)
 	}
 	return nil
 }

@@ -161,6 +161,7 @@ func isBinary(b []byte) bool {
 func (f *Facts) MTOK(t *tokenizer.Tokenizer, release string) (file []byte, losses []string, err error) {
 	return t.MTOK(tokenizer.MTOKOptions{
 		Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS, Release: release,
+		Whole: f.Pooled,
 	})
 }
 

@@ -36,6 +36,10 @@ func (q *Quantize) check(r *Run, src *source.Source) error {
 	switch {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)
+	case src.Decoder.Pooling != nil && q.Budget != nil:
+		return sec.Errorf("budget", "is not supported for a model that turns texts into vectors: set bits and overrides")
+	case src.Decoder.Pooling != nil && chain.Needs() != quant.Nothing:
+		return sec.Errorf("method", "methods that watch the model are not supported for one that turns texts into vectors; choose %s", quant.WithoutModel())
 	case chain.Rotator != nil && src.Decoder.Tied:
 		return sec.Errorf("method", "%s needs a head with its own weights; the head of this model is tied to the embedding", chain.Rotator.Name())
 	case calibrate.Check(src.Decoder, chain) != nil:

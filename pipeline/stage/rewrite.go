@@ -45,7 +45,11 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	for _, n := range d.Notes {
 		log.Warn().Msg(n)
 	}
-	if err := w.Template.pack(ctx, r, src); err != nil {
+	if src.Facts.Pooled {
+		if w.Template != (ChatTemplate{}) {
+			return r.Recipe.Stages["rewrite"].Errorf("template", "the model turns texts into vectors and has no chat template")
+		}
+	} else if err := w.Template.pack(ctx, r, src); err != nil {
 		return err
 	}
 	facts := &src.Facts

@@ -36,7 +36,7 @@ func (*Verify) String() string { return "verify" }
 // Validate implements [pipeline.Validator].
 func (v *Verify) Validate(_ context.Context, r *Run) error {
 	var errs []error
-	for _, c := range v.Checks.All() {
+	for _, c := range v.Checks.Known() {
 		o, ok := c.(verify.Validator)
 		if !ok {
 			continue

@@ -103,8 +103,8 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 		fmt.Fprintf(b, "> **%s** Do not rely on it.\n\n", prose(r.Verdict()))
 	}
 	fmt.Fprintf(b, "%s, %s, for the LLM engine of [MNN](https://github.com/alibaba/MNN), "+
-		"which runs language models on phones and computers.\n\n",
-		sourceText(m.Source), storageText(r.Specs))
+		"which runs language models on phones and computers.%s\n\n",
+		sourceText(m.Source), storageText(r.Specs), taskText[m.Task])
 	fmt.Fprintf(b, "- **Quality**: %s\n", prose(r.Quality()))
 	fmt.Fprintf(b, "- **Size**: %s\n", prose(r.Sizes()))
 	fmt.Fprintf(b, "- **Needs** MNN %s or newer; older engines may give wrong answers without an error.\n", prose(m.MinimumEngine))
@@ -113,8 +113,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	}
 
 	b.WriteString("\n## Run it\n\nDownload all files into one directory. There:\n\n")
-	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program\n"+
-		"llmexport chat .           # or that of llmexport, on a computer"))
+	b.WriteString(taskUse[m.Task])
 	cardPictures(b, m)
 	cardThreads(b, m)
 	if len(m.Conditions) > 0 {
@@ -141,6 +140,28 @@ func cardPictures(b *bytes.Buffer, m *manifest.Manifest) {
 	}
 	b.WriteString("\nA prompt can have pictures: the name of a file between `<img>` and `</img>`.\n\n")
 	b.WriteString(fenced("sh", "llmexport generate . 'What is in <img>photo.jpg</img>?'"))
+}
+
+// taskText says what a package is for that does not continue texts, by [manifest.Manifest.Task].
+var taskText = map[string]string{
+	manifest.Embed:  " It turns a text into a vector.",
+	manifest.Rerank: " It scores documents for a query.",
+}
+
+// taskUse shows how to run a package.
+var taskUse = map[string]string{
+	"": fenced("sh", "llm_demo config.json       # MNN's own program\n"+
+		"llmexport chat .           # or that of llmexport, on a computer"),
+	manifest.Embed: fenced("python", "import MNN.llm\n\n"+
+		"model = MNN.llm.create(\"config.json\", 1)    # 1: an embedding model\n"+
+		"model.load()\n"+
+		"vector = model.txt_embedding(\"Hello\").read()") +
+		"\nOr with llmexport, on a computer: `llmexport embed . Hello`.\n",
+	manifest.Rerank: fenced("python", "import _mnncengine\n\n"+
+		"model = _mnncengine.llm.create_reranker(\"gte\", \"config.json\")\n"+
+		"model.load()\n"+
+		"scores = model.compute_scores(\"a query\", [\"a document\", \"another\"])") +
+		"\nOr with llmexport, on a computer: `llmexport rerank . --query 'a query' 'a document' another`.\n",
 }
 
 // storageText names the storage form of most weights.

@@ -34,7 +34,13 @@ func (r *Report) Quality() string {
 	}
 	kl, stderr, ok := r.Closeness()
 	same, both := r.metric("same_top_token")
+	distance, hasDistance := r.metric("cosine_distance")
+	scores, hasScores := r.metric("score_error")
 	switch {
+	case hasDistance:
+		return fmt.Sprintf("One minus the cosine between its vectors and the source's is %s on average (0 is identical).", short(*distance.Value, 3))
+	case hasScores:
+		return fmt.Sprintf("Its scores differ from the source's by %s of their spread (0 is identical).", short(*scores.Value, 3))
 	case ok && both:
 		distance := short(kl, 3)
 		if stderr > 0 {

@@ -34,6 +34,9 @@ type Manifest struct {
 	Digest digest.Digest `json:"digest"`
 	// Name of the package, one path element.
 	Name string `json:"name"`
+	// Task is [Embed] for a package that turns texts into vectors, [Rerank] for one that scores documents for a query, and empty for
+	// one that continues texts.
+	Task string `json:"task,omitempty"`
 	// Tool is the program that wrote the package.
 	Tool Tool `json:"tool"`
 	// MinimumEngine is the oldest MNN release that runs the package correctly, for example "3.6.0". The
@@ -64,6 +67,12 @@ type Manifest struct {
 	// IgnoredKeys are keys of the source's config.json that do not change the computation, sorted.
 	IgnoredKeys []string `json:"ignored_config_keys,omitempty"`
 }
+
+// The values of Manifest.Task.
+const (
+	Embed  = "embed"
+	Rerank = "rerank"
+)
 
 // Tool is the program that wrote a package.
 type Tool struct {

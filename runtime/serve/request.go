@@ -3,6 +3,7 @@ package serve
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"net/http"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime"
@@ -36,14 +37,8 @@ type order struct {
 // readOrder reads the members that both kinds of requests have.
 func (s *Server) readOrder(f fields) (o *order, err error) {
 	o = &order{top: -1, most: -1}
-	var model string
-	if ok, err := f.read("model", &model, "a text"); err != nil {
+	if err := s.readModel(f); err != nil {
 		return nil, err
-	} else if ok && model != s.o.Name {
-		e := badf("model", "there is no model %q here, only %q", model, s.o.Name)
-		code := "model_not_found"
-		e.status, e.Code = 404, &code
-		return nil, e
 	}
 	if o.stream, err = f.boolean("stream"); err != nil {
 		return nil, err
@@ -73,6 +68,19 @@ func (s *Server) readOrder(f fields) (o *order, err error) {
 	}
 	o.sampler, err = s.readSampler(f)
 	return o, err
+}
+
+// readModel accepts the name of the package only.
+func (s *Server) readModel(f fields) error {
+	var model string
+	ok, err := f.read("model", &model, "a text")
+	if err == nil && ok && model != s.o.Name {
+		e := badf("model", "there is no model %q here, only %q", model, s.o.Name)
+		code := "model_not_found"
+		e.status, e.Code = http.StatusNotFound, &code
+		return e
+	}
+	return err
 }
 
 // readStops reads a text, or a list of texts.

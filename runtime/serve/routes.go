@@ -30,10 +30,11 @@ func (s *Server) routes() (http.Handler, error) {
 		return nil, err
 	}
 	api := http.NewServeMux()
-	api.HandleFunc("POST /v1/chat/completions", s.document(func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.readChat, chatForm) }))
-	api.HandleFunc("POST /v1/completions", s.document(func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("POST /v1/embeddings", s.document(s.embeddings))
+	api.HandleFunc("POST /v1/chat/completions", s.document(s.continues(func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.readChat, chatForm) })))
+	api.HandleFunc("POST /v1/completions", s.document(s.continues(func(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(_ context.Context, body []byte) (*completion, error) { return s.readCompletion(body) }, textForm)
-	}))
+	})))
 	api.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		s.json(w, map[string]any{"object": "list", "data": []any{s.model()}})
 	})
@@ -47,12 +48,15 @@ func (s *Server) routes() (http.Handler, error) {
 	api.HandleFunc("GET /metrics", s.metrics.serve(s.pool))
 
 	mux := http.NewServeMux()
-	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/", "/metrics"} {
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/", "/metrics"} {
 		mux.Handle(path, s.authorized(methods(api)))
 	}
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { s.json(w, map[string]string{"status": "ok"}) })
 	server := http.FileServerFS(files)
 	for _, name := range []string{"/{$}", "/chat.js", "/chat.css"} {
+		if s.vectors != nil {
+			break // there is nobody to talk to
+		}
 		mux.HandleFunc("GET "+name, func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("Content-Security-Policy", policy)
@@ -166,6 +170,12 @@ func (s *Server) document(next http.HandlerFunc) http.HandlerFunc {
 
 // model describes the package.
 func (s *Server) model() map[string]any {
+	if s.vectors != nil {
+		return map[string]any{
+			"id": s.o.Name, "object": "model", "created": s.o.Created.Unix(), "owned_by": "llmexport", "context_window": s.o.Context,
+			"capabilities": map[string]bool{"embeddings": true},
+		}
+	}
 	return map[string]any{
 		"id": s.o.Name, "object": "model", "created": s.o.Created.Unix(), "owned_by": "llmexport", "context_window": s.o.Context,
 		"capabilities": map[string]bool{

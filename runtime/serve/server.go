@@ -1,5 +1,5 @@
 // Package serve answers requests in the form of OpenAI's interface with a package: chat completions, completions and models, as
-// a whole or as a stream of events, and a page to try it in a browser.
+// a whole or as a stream of events, and a page to try it in a browser; or embeddings, with a package that turns texts into vectors.
 //
 // Call [New], then [Server.Serve]. Requests run at the same time over one copy of the weights, each with keys and values of its
 // own, and take turns token by token. What a request asks for is carried out or refused, never ignored.
@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
+	"github.com/llmexport/llmexport/runtime/sentence"
 )
 
 // Options of a server.
@@ -54,6 +55,7 @@ type Options struct {
 type Server struct {
 	o       Options
 	pkg     *runtime.Package
+	vectors *sentence.Model // nil for a package that continues texts
 	pool    *pool
 	tools   bool
 	metrics metrics
@@ -69,6 +71,11 @@ func New(ctx context.Context, p *runtime.Package, session *runtime.Session, o Op
 		return nil, err
 	}
 	s := &Server{o: o, pkg: p, pool: pool, tools: o.Template != nil && o.Template.KnowsTools(ctx)}
+	if p.Task() != runtime.Generate {
+		if s.vectors, err = sentence.Open(p, false); err != nil {
+			return nil, err
+		}
+	}
 	s.end, s.cut = context.WithCancelCause(context.Background())
 	if s.handler, err = s.routes(); err != nil {
 		return nil, err
@@ -133,14 +140,23 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	return b, err
 }
 
+// bounded returns the context of a request, which ends after Options.Timeout and when the server has to end. done releases it.
+func (s *Server) bounded(r *http.Request) (ctx context.Context, done func()) {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), s.o.Timeout, errTimeout)
+	ctx, cut := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.end, func() { cut(context.Cause(s.end)) })
+	return ctx, func() {
+		stop()
+		cut(nil)
+		cancel()
+	}
+}
+
 // answer runs a request that a reader has understood.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, body []byte) (*completion, error), f form) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), s.o.Timeout, errTimeout)
-	defer cancel()
-	ctx, cut := context.WithCancelCause(ctx)
-	defer cut(nil)
-	defer context.AfterFunc(s.end, func() { cut(context.Cause(s.end)) })()
+	ctx, done := s.bounded(r)
+	defer done()
 	body, err := s.readBody(w, r)
 	var c *completion
 	if err == nil {

@@ -89,6 +89,9 @@ func newServerOf(t testing.TB, dir string, change func(o *serve.Options)) *serve
 	if o.Template, err = chat.Open(p); err != nil {
 		t.Fatal(err)
 	}
+	if p.Task() != runtime.Generate {
+		o.Template = nil
+	}
 	if change != nil {
 		change(&o)
 	}

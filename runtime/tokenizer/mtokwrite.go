@@ -17,6 +17,8 @@ type MTOKOptions struct {
 	Special, Stop, Prefix []int32
 	// ChatTemplate is a Jinja template, EOS the text of its eos_token. Both may be empty.
 	ChatTemplate, EOS string
+	// Whole: texts are whole ones, which ChatTemplate ends as the post-processor does, and not prompts of chats.
+	Whole bool
 	// Release is the oldest engine that must read the file, such as "3.5"; empty is the newest known.
 	Release string
 }
@@ -33,7 +35,7 @@ type MTOKOptions struct {
 // U+0001 to U+0007, which the engine's scanner takes for letters, digits and so on; with the line separators U+0085, U+2028
 // and U+2029, which it does not take for white space; with code points younger than Unicode 15; and invalid UTF-8.
 func (t *Tokenizer) MTOK(o MTOKOptions) (file []byte, losses []string, err error) {
-	f := &engineForm{t: t, release: cmp.Or(o.Release, "3.6"), chat: o.ChatTemplate != ""}
+	f := &engineForm{t: t, release: cmp.Or(o.Release, "3.6"), chat: o.ChatTemplate != "" && !o.Whole}
 	m, err := f.file(o)
 	if err == nil {
 		file, err = m.Marshal()
@@ -94,7 +96,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 		return nil, err
 	}
 	m.Special = f.special(o.Special)
-	if len(t.suffix) > 0 {
+	if len(t.suffix) > 0 && !o.Whole {
 		f.lose("the ids that the post-processor appends to a text are left out, so that generation can continue")
 	}
 	return m, nil

@@ -81,5 +81,8 @@ func (t *Tokenizer) decodable(id int32, skipSpecial bool) (string, bool) {
 // PrefixIDs are the ids that the post-processor puts before a text, such as that of bos.
 func (t *Tokenizer) PrefixIDs() []int32 { return append([]int32(nil), t.prefix...) }
 
+// SuffixIDs are the ids that the post-processor puts after a text, such as that of a separator.
+func (t *Tokenizer) SuffixIDs() []int32 { return append([]int32(nil), t.suffix...) }
+
 // Notes explain to the user where ids differ from those of transformers 5.23.
 func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }

@@ -7,6 +7,9 @@ Reads one JSON object a line from standard input and answers with one JSON objec
     {"package": DIR, "texts": ["..."]}                                             ids of each text
     {"package": DIR, "bytes": ["base64"], "decode": N}                             ids of each text, and what ids -2 to N-1 print,
                                                                                    null if that is not UTF-8
+    {"package": DIR, "config": {...}, "embed": ["..."]}                            vector of each text, of an embedding model
+    {"package": DIR, "config": {...}, "reranker": "gte" or "qwen3", "query": "...", "instruct": "...", "documents": ["..."]}
+                                                                                   score of each document, all at once and one by one
 
 A script feeds ids, call by call; null starts a new conversation. Pictures are squares of red, green and blue bytes.
 
@@ -21,8 +24,34 @@ import tempfile
 import numpy as np
 
 
+def sentences(job):
+    """Jobs of embedding models and rerankers, whose options have to be in the file that they are made from."""
+    import MNN.llm
+    import _mnncengine
+
+    with open(os.path.join(job["package"], "config.json")) as f:
+        conf = json.load(f)
+    conf.update({"backend_type": "cpu", "thread_num": 1, "precision": "high", "memory": "high", "use_mmap": False}, **job.get("config", {}))
+    conf["base_dir"] = os.path.join(job["package"], "")
+    path = os.path.join(tempfile.mkdtemp(), "config.json")
+    with open(path, "w") as f:
+        json.dump(conf, f)
+    if "embed" in job:
+        model = MNN.llm.create(path, 1)
+        model.load()
+        return {"vectors": [np.array(model.txt_embedding(t).read(), dtype="<f4").reshape(-1).tolist() for t in job["embed"]]}
+    model = _mnncengine.llm.create_reranker(job["reranker"], path)
+    model.load()
+    model.set_instruct(job.get("instruct", ""))
+    score = lambda documents: [float(x) for x in model.compute_scores(job["query"], documents)]  # noqa: E731
+    return {"vectors": [score(job["documents"]), sum((score([d]) for d in job["documents"]), [])]}
+
+
 def run(job):
     import MNN.llm
+
+    if "embed" in job or "reranker" in job:
+        return sentences(job)
 
     llm = MNN.llm.create(os.path.join(job["package"], "config.json"))
     conf = {"backend_type": "cpu", "thread_num": 1, "precision": "high", "memory": "high", "all_logits": True, "use_mmap": False,

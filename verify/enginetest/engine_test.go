@@ -37,6 +37,12 @@ type job struct {
 	Texts   []string       `json:"texts,omitempty"`
 	Bytes   [][]byte       `json:"bytes,omitempty"`
 	Decode  int            `json:"decode,omitempty"`
+	Embed   []string       `json:"embed,omitempty"`
+	// Of a reranker.
+	Reranker  string   `json:"reranker,omitempty"`
+	Query     string   `json:"query,omitempty"`
+	Instruct  string   `json:"instruct,omitempty"`
+	Documents []string `json:"documents,omitempty"`
 }
 
 type answer struct {
@@ -44,7 +50,8 @@ type answer struct {
 	Rows  int       `json:"rows"`
 	IDs   [][]int32 `json:"ids"`
 	// Prints is nil where the engine prints no UTF-8.
-	Prints []*string `json:"prints"`
+	Prints  []*string   `json:"prints"`
+	Vectors [][]float32 `json:"vectors"`
 }
 
 // engines starts a worker for every installed version, oldest first.
