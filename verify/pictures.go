@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/picture"
 )
 
 // Vision computes with the source's tower that reads pictures.
@@ -17,6 +18,8 @@ type Vision struct {
 	Rows func(ctx context.Context, pixels []float32) ([]float32, error)
 	// Hidden returns the input of the head for a window whose tokens pad become rows, in order.
 	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error)
+	// Filter is that with which the library resizes pictures, 0 if it is not known.
+	Filter picture.Filter
 }
 
 // pictures: the tower and the text model together compute from a prompt with two pictures what the source computes, at the source's
@@ -82,21 +85,26 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if value["kl"], value["rows_int8"], err = p.shipped(ctx, s, backend.Int8); err != nil {
 		return Finding{}, err
 	}
+	resize, err := p.resize(ctx, s, value)
+	if err != nil {
+		return Finding{}, err
+	}
 	e, err := s.evaluation(ctx)
 	if err != nil {
 		return Finding{}, err
 	}
 	text, _ := e.Float.KL.Mean() // what the weights cost on text, which other checks have judged
 	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
-		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d pictures; rows of the tower differ by %.2g of their length (weights alone %.2g)",
-		value["kl"], value["kl_float"], value["kl_graph"], len(p.pixels), value["rows_int8"], value["rows_float"])
+		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d pictures; rows of the tower differ by %.2g of their length (weights alone %.2g)%s",
+		value["kl"], value["kl_float"], value["kl_graph"], len(p.pixels), value["rows_int8"], value["rows_float"], resize)
 }
 
 // picturePrompt is a prompt with pictures, and what the source makes of it.
 type picturePrompt struct {
 	tokens []int32
-	pixels [][]float32 // of the pictures
-	rows   []float32   // of all pictures
+	images []*picture.Image // before they were resized
+	pixels [][]float32      // of the pictures
+	rows   []float32        // of all pictures
 	logits []float32
 }
 
@@ -112,7 +120,11 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 	}
 	for i := range 2 {
 		take()
-		x := drawn(c.ImageSize, i, c.ImageMean, c.ImageNorm)
+		im := drawn(c.ImageSize, i)
+		x, err := s.pixels(im, s.Source.Vision.Filter)
+		if err != nil {
+			return nil, err
+		}
 		rows, err := s.Source.Vision.Rows(ctx, x)
 		if err != nil {
 			return nil, err
@@ -121,7 +133,7 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*pictureWords) {
 			break
 		}
-		p.pixels, p.rows = append(p.pixels, x), append(p.rows, rows...)
+		p.images, p.pixels, p.rows = append(p.images, im), append(p.pixels, x), append(p.rows, rows...)
 		marked := c.VisionStart >= 0 && c.VisionEnd >= 0
 		if marked {
 			p.tokens = append(p.tokens, c.VisionStart)
@@ -132,12 +144,18 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 		}
 	}
 	take()
-	h, err := s.Source.Vision.Hidden(ctx, p.tokens, c.ImagePad, p.rows)
+	p.logits, err = p.judged(ctx, s, p.rows)
+	return p, err
+}
+
+// judged returns the logits of the source for the prompt with rows of pictures.
+func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) ([]float32, error) {
+	h, err := s.Source.Vision.Hidden(ctx, p.tokens, s.Package.Config.ImagePad, rows)
 	if err != nil {
 		return nil, err
 	}
-	p.logits = make([]float32, len(p.tokens)*s.Source.Model.Vocab)
-	return p, s.Source.Reference.Logits(ctx, p.logits, h)
+	logits := make([]float32, len(p.tokens)*s.Source.Model.Vocab)
+	return logits, s.Source.Reference.Logits(ctx, logits, h)
 }
 
 // shown returns the rows that a tower makes of the pictures.
@@ -198,26 +216,4 @@ func distanceOf(want, got []float32) float64 {
 		d, n = d+e*e, n+float64(w)*float64(w)
 	}
 	return math.Sqrt(d / n)
-}
-
-// drawn is a picture of size x size pixels: smooth fields of colour, a frame with hard edges and fine lines, and another one for every
-// number. It is normalised.
-func drawn(size, number int, mean, norm [3]float32) []float32 {
-	out := make([]float32, 0, 3*size*size)
-	step := 2 * math.Pi / float64(size)
-	for c := range 3 {
-		for y := range size {
-			for x := range size {
-				v := 127 + 80*math.Sin(step*float64((c+2)*x+(number+1)*y)) + 40*math.Cos(step*float64((number+3)*x-(c+1)*y))
-				switch {
-				case x > size/4 && x < size/2 && y > size/(3+number) && y < size*3/4:
-					v = float64(200 - 60*c - 50*number)
-				case (x+number*y)%7 == 0:
-					v = float64(30 + 70*c)
-				}
-				out = append(out, (float32(math.Round(min(max(v, 0), 255)))-mean[c])*norm[c])
-			}
-		}
-	}
-	return out
 }

@@ -35,7 +35,7 @@ func TestPictures(t *testing.T) {
 		fails  []string
 		detail string
 	}{
-		{"good", func(*edition) {}, nil, "with 2 pictures"},
+		{"good", func(*edition) {}, nil, "; the engine's resize of pictures 3 times as large costs "},
 		{"queries and keys swapped", func(e *edition) {
 			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
 				_, a := op(e.t, g, "/layers.0/self_attn/scores")
@@ -84,6 +84,9 @@ func TestPictures(t *testing.T) {
 			t.Log(last.Detail)
 			if last.Name != "pictures" || !strings.Contains(last.Detail, c.detail) {
 				t.Errorf("%s: %s", last.Name, last.Detail)
+			}
+			if kl, rows := last.Value["kl_resize"], last.Value["rows_resize"]; c.fails == nil && !(kl > 0 && kl < 10 && rows > 0.01 && rows < 2) {
+				t.Errorf("the engine's resize costs %g nats, rows differ by %g", kl, rows)
 			}
 			if h := verify.Hint(manifest.Check{Name: "pictures", Value: last.Value}); h == "" || strings.Contains(h, "\n") {
 				t.Errorf("hint %q", h)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
@@ -15,6 +16,8 @@ type Pictures struct {
 	Mean, Norm [3]float32
 	// Pad is the token in place of which rows are put; Start and End are those around them, -1 without.
 	Pad, Start, End int32
+	// Filter is that with which the library resizes; 0 if it is not known here.
+	Filter picture.Filter
 	// Conditions are sentences for users.
 	Conditions []string
 }
@@ -29,13 +32,15 @@ type processor struct {
 	Normalize *bool     `json:"do_normalize"`
 	Mean      []float64 `json:"image_mean"`
 	Deviation []float64 `json:"image_std"`
+	Resample  *int      `json:"resample"`
 	Crop      *bool     `json:"do_center_crop"`
 	Pad       *bool     `json:"do_pad"`
 }
 
 // readPictures reads how pictures are prepared for a tower.
 func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Pictures, error) {
-	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1}
+	// The library's processors of all families here have a bicubic filter unless a file says otherwise.
+	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1, Filter: picture.Bicubic}
 	if _, ok := tok.Token(p.Pad); !ok {
 		return nil, fmt.Errorf("config.json: the token of pictures, %d, is not a token of tokenizer.json: %w", t.Pad, tensor.ErrCorrupt)
 	}
@@ -60,6 +65,12 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 		}
 		if err := p.normalise(&x); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if x.Resample != nil {
+			p.Filter = picture.Filter(*x.Resample)
+			if p.Filter.Check() != nil {
+				p.Filter = 0
+			}
 		}
 		if x.Crop != nil && *x.Crop {
 			p.Conditions = append(p.Conditions, "the library cuts out the middle square of a picture, the engine squeezes the whole: "+

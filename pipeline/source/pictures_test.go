@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -64,6 +65,27 @@ func TestPictures(t *testing.T) {
 				t.Errorf("tokens %d, %d, %d", p.Pad, p.Start, p.End)
 			}
 		})
+	}
+}
+
+// The filter is that of the file, bicubic by default, and 0 if this program does not have it.
+func TestPictureFilter(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file map[string]any
+		want picture.Filter
+	}{
+		{nil, picture.Bicubic}, {map[string]any{}, picture.Bicubic}, {map[string]any{"resample": 2}, picture.Bilinear},
+		{map[string]any{"resample": 1}, picture.Lanczos}, {map[string]any{"resample": 4}, 0},
+	} {
+		files := map[string]any{"preprocessor_config.json": nil}
+		if c.file != nil {
+			files["preprocessor_config.json"] = c.file
+		}
+		src, err := openSeeing(t, "llava", files)
+		if err != nil || src.Pictures.Filter != c.want {
+			t.Errorf("%v: %+v, %v, want %d", c.file, src, err, c.want)
+		}
 	}
 }
 

@@ -140,6 +140,12 @@ func cardPictures(b *bytes.Buffer, m *manifest.Manifest) {
 	}
 	b.WriteString("\nA prompt can have pictures: the name of a file between `<img>` and `</img>`.\n\n")
 	b.WriteString(fenced("sh", "llmexport generate . 'What is in <img>photo.jpg</img>?'"))
+	for _, c := range m.Checks {
+		if kl, ok := c.Value["kl_resize"]; ok {
+			fmt.Fprintf(b, "\nThe engine shrinks pictures without the filter that the model was trained with. On drawn pictures three times as large as the\n"+
+				"tower reads, that moves the predictions of the model by a KL divergence of %.2g nats: shrink large pictures with a good filter first.\n", kl)
+		}
+	}
 }
 
 // taskText says what a package is for that does not continue texts, by [manifest.Manifest.Task].

@@ -1,0 +1,82 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/picture"
+)
+
+// larger is how many times as long as the edge of the tower the longer edge of a drawn picture is.
+const larger = 3
+
+// pixels returns a picture as the tower is given it, resized with a filter of the library, or by the engine's way with 0.
+func (s *Subject) pixels(im *picture.Image, f picture.Filter) ([]float32, error) {
+	c := s.Package.Config
+	size := picture.Size{Height: c.ImageSize, Width: c.ImageSize}
+	var err error
+	if f == 0 {
+		im, err = im.Resize(size)
+	} else {
+		im, err = im.ResizeLibrary(size, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return im.Planes(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm}), nil
+}
+
+// resize measures what the engine's resize costs: kl_resize is the divergence of the source with pictures that the engine has
+// resized from the source with those that its library has, and rows_resize the distance of the rows. It returns a clause for the
+// detail of the check, empty if the library's filter is not known.
+func (p *picturePrompt) resize(ctx context.Context, s *Subject, value map[string]float64) (string, error) {
+	if s.Source.Vision.Filter == 0 {
+		return "", nil
+	}
+	var all []float32
+	for _, im := range p.images {
+		x, err := s.pixels(im, 0)
+		if err != nil {
+			return "", err
+		}
+		rows, err := s.Source.Vision.Rows(ctx, x)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, rows...)
+	}
+	logits, err := p.judged(ctx, s, all)
+	if err != nil {
+		return "", err
+	}
+	value["rows_resize"] = distanceOf(p.rows, all)
+	value["kl_resize"], _ = compareLogits(p.logits, logits, s.Source.Model.Vocab, s.Options.Threads)
+	return fmt.Sprintf("; the engine's resize of pictures %d times as large costs %.4g nats", larger, value["kl_resize"]), nil
+}
+
+// drawn is a picture for a tower of size x size pixels: smooth fields of colour, a frame with hard edges and fine lines, and
+// another one for every number. The first is wide, the second tall.
+func drawn(size, number int) *picture.Image {
+	im := &picture.Image{Width: larger * size, Height: larger * size * 3 / 4}
+	if number%2 == 1 {
+		im.Width, im.Height = im.Height, im.Width
+	}
+	im.Pix = make([]byte, 3*im.Width*im.Height)
+	step := 2 * math.Pi / float64(larger*size)
+	for y := range im.Height {
+		for x := range im.Width {
+			for c := range 3 {
+				v := 127 + 80*math.Sin(step*float64((c+2)*x+(number+1)*y)) + 40*math.Cos(step*float64((number+3)*x-(c+1)*y))
+				switch {
+				case x > im.Width/4 && x < im.Width/2 && y > im.Height/(3+number) && y < im.Height*3/4:
+					v = float64(200 - 60*c - 50*number)
+				case (x+number*y)%(7*larger) < larger:
+					v = float64(30 + 70*c)
+				}
+				im.Pix[3*(y*im.Width+x)+c] = byte(math.Round(min(max(v, 0), 255)))
+			}
+		}
+	}
+	return im
+}
