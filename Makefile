@@ -447,10 +447,12 @@ FIXTURES ?=
 .PHONY: fixtures
 fixtures: transformers-venv ## rebuild the small checkpoints of the families, or only FIXTURES; the result is reproducible (needs Python)
 	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py $(FIXTURES)
+	if [ -z "$(FIXTURES)" ]; then .venv/transformers/bin/python -B testdata/sentence/make.py; fi
 
 .PHONY: check-fixtures
-check-fixtures: transformers-venv ## check that pipeline/arch/testdata/make.py reproduces the committed checkpoints (needs Python)
+check-fixtures: transformers-venv ## check that the make.py of pipeline/arch/testdata and testdata/sentence reproduce the committed checkpoints (needs Python)
 	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py --check $(FIXTURES)
+	if [ -z "$(FIXTURES)" ]; then .venv/transformers/bin/python -B testdata/sentence/make.py --check; fi
 
 .PHONY: hub-venv
 hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set

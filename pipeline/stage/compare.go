@@ -8,6 +8,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -43,6 +44,9 @@ func ComparePackages(ctx context.Context, dirs []string, checkpoint string, o ve
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
 		defer p.Close()
+		if p.Task() != runtime.Generate {
+			return nil, fmt.Errorf("%s: packages that turn texts into vectors or scores are not compared by divergence: %w", dir, tensor.ErrUnsupported)
+		}
 		cost, err := CostOf(p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)

@@ -47,22 +47,27 @@ type drafted struct {
 	backends     []string
 	refused      []string // comments on backends of the device that are left out
 	block, why   string   // quantize.block, where the default does not fit
+	bits         int
 	method       string
 	reason       string // why the method is not gptq
 	budget, rule string
 	memory       recipes.Size
 }
 
-// Draft writes a recipe for the best package that a run can make of the checkpoint: gptq with a budget where it can be used. The
+// Draft writes a recipe for the best package that a run can make of the checkpoint: gptq with a budget where it can be used, 8 bits
+// for a model that turns texts into vectors, where neither can be. The
 // recipe loads, and its stages accept it. A size or a device that no package of the model fits is an error.
 func (o Drafting) Draft() (*Draft, error) {
 	d := &drafted{Drafting: &o, of: o.Model.Repo, backends: recipes.DefaultTarget().Backends, method: "gptq", memory: recipes.DefaultLimits().Memory}
+	if d.bits = NewQuantize().Bits; d.pooled() {
+		d.bits = 8
+	}
 	if o.Model.Path != "" {
 		if d.of = o.Model.Path; o.Source != nil { // the path may end in ".."
 			d.of = o.Source.Dir
 		}
 	}
-	d.name = PackageName(d.of, NewQuantize().Bits)
+	d.name = PackageName(d.of, d.bits)
 	if o.Device != nil {
 		d.name = PackageName(d.of, 0) + "-" + o.Device.Name
 	}
@@ -86,6 +91,9 @@ func (o Drafting) Draft() (*Draft, error) {
 	}
 	return d.seen()
 }
+
+// pooled reports whether the model turns texts into vectors or scores.
+func (d *drafted) pooled() bool { return d.Source != nil && d.Source.Decoder.Pooling != nil }
 
 // unseen decides without the checkpoint.
 func (d *drafted) unseen() {
@@ -161,9 +169,12 @@ func (d *drafted) chooseMethod() error {
 		return nil
 	}
 	if d.budget != "" { // the user wants a size
-		return err
+		return unplaced(err)
 	}
-	d.method, d.reason = "search", "gptq cannot be used with this model: "+plainError(err)
+	d.method, d.reason = "search", "gptq cannot be used with this model: "+strings.TrimPrefix(plainError(unplaced(err)), "quantize.method: ")
+	if d.pooled() {
+		d.reason = "gptq and budgets are for models that continue texts. At 8 bits the vectors of this one change little"
+	}
 	if r.Quantize.keeps(d.Source) {
 		d.method, d.reason = d.codes()
 	}
@@ -280,7 +291,10 @@ func (d *drafted) text() []byte {
 	if d.Source != nil {
 		m := d.Source.Decoder
 		tied := "separate head"
-		if m.Tied {
+		switch {
+		case m.Pooling != nil:
+			tied = "no head"
+		case m.Tied:
 			tied = "head tied to the embedding"
 		}
 		p("# %s (%s): %d layers, hidden %d, vocabulary %d, %d positions, %s.",
@@ -301,18 +315,18 @@ func (d *drafted) text() []byte {
 	p("limits:                  # of the run, on this machine")
 	p("  memory: %s", d.memory)
 	p("  threads: 0             # 0 is one for each core")
-	d.writeRewrite(p)
-	v := NewVerify()
-	if d.Source != nil {
-		v.Perplexity.Window = min(v.Perplexity.Window, d.Source.Decoder.MaxPositions)
+	if !d.pooled() { // which has no chat template
+		d.writeRewrite(p)
 	}
-	p("verify:                  # the package is compared with the checkpoint; limits follow from the bits unless they are set")
-	p("  perplexity: {text: builtin, window: %d, windows: %d}", v.Perplexity.Window, v.Perplexity.Windows)
-	p("  # kl: {max: 0.1}")
+	d.writeVerify(p)
 	p("publish:                 # also - hub: ORG/NAME, - oci: HOST/NAME:TAG, - s3: s3://BUCKET/PREFIX; all get it or none")
 	p("  - dir: dist/%s", d.name)
 	p("# variants:              # more packages of the same checkpoint, each a patch of this recipe")
-	p("#   - {name: %s, quantize: {bits: 8, budget: null}, publish: [{dir: dist/%[1]s}]}", PackageName(d.of, 8))
+	if other := 8; d.bits == other {
+		p("#   - {name: %s, quantize: {bits: 16}, publish: [{dir: dist/%[1]s}]}", PackageName(d.of, 16))
+	} else {
+		p("#   - {name: %s, quantize: {bits: %d, budget: null}, publish: [{dir: dist/%[1]s}]}", PackageName(d.of, other), other)
+	}
 	return []byte(b.String())
 }
 
@@ -343,7 +357,7 @@ func (d *drafted) writeQuantize(p func(string, ...any)) {
 		}
 	} else {
 		q := NewQuantize()
-		p("  bits: %d                # 16, 8, 6, 5, 4, 3 or 2; embedding table and head take 8", q.Bits)
+		p("  bits: %d                # 16, 8, 6, 5, 4, 3 or 2; embedding table and head take 8", d.bits)
 		block, why := fmt.Sprint(q.Block.Cols), "columns that share a scale: 32, 64, 128, row or auto"
 		if d.block != "" {
 			block, why = d.block, d.why
@@ -353,12 +367,31 @@ func (d *drafted) writeQuantize(p func(string, ...any)) {
 	if d.Source != nil && d.Source.Quantized != nil && len(d.Source.Quantized.Names()) > 0 {
 		p("  # import: requantize   # rounds the %s codes of the checkpoint again", d.Source.Quantized.Method())
 	}
+	example, better := "down_proj", 8
+	if d.pooled() {
+		example, better = "embed", 16
+	}
 	p("  # overrides:           # the last pattern that matches a tensor's name wins")
-	p("  #   - {match: \"down_proj\", bits: 8}")
+	p("  #   - {match: \"%s\", bits: %d}", example, better)
 	if d.method == "gptq" {
 		p("# calibrate:             # conversations like those of your users are better than the model's own text alone")
 		p("#   data: [samples, {path: chats.jsonl, chat: true}]")
 	}
+}
+
+func (d *drafted) writeVerify(p func(string, ...any)) {
+	v := NewVerify()
+	if d.Source != nil {
+		v.Perplexity.Window = min(v.Perplexity.Window, d.Source.Decoder.MaxPositions)
+	}
+	if d.pooled() {
+		p("# verify:                # vectors and scores are compared with the checkpoint; limits follow from the bits unless they are set")
+		p("#   vectors: {max: 0.01}")
+		return
+	}
+	p("verify:                  # the package is compared with the checkpoint; limits follow from the bits unless they are set")
+	p("  perplexity: {text: builtin, window: %d, windows: %d}", v.Perplexity.Window, v.Perplexity.Windows)
+	p("  # kl: {max: 0.1}")
 }
 
 func (d *drafted) writeRewrite(p func(string, ...any)) {

@@ -16,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Options configures Run.
@@ -150,6 +151,9 @@ func (o *Options) run(ctx context.Context, dir string, b backend.Backend, thread
 		return nil, Cost{}, err
 	}
 	defer p.Close()
+	if p.Task() != runtime.Generate {
+		return nil, Cost{}, fmt.Errorf("%s does not continue texts, which is what bench measures: %w", dir, tensor.ErrUnsupported)
+	}
 	if err := o.checkPositions(p); err != nil {
 		return nil, Cost{}, err
 	}
