@@ -13,7 +13,8 @@ import (
 const toolTemplate = `{%- if tools %}{{- '<|im_start|>system\n' }}
 {%- for tool in tools %}{{- tool.function.name + ' ' + (tool.function.parameters | tojson) + '\n' }}{%- endfor %}{{- '<|im_end|>\n' }}{%- endif %}
 {%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}{%- if message.content %}{{- message.content }}{%- endif %}
-{%- if message.tool_calls %}{%- for call in message.tool_calls %}{{- '[' + call.function.name + ' ' + (call.function.arguments | tojson) + ']' }}{%- endfor %}{%- endif %}
+{%- if message.tool_calls %}{%- for call in message.tool_calls %}
+{{- '[' + call.function.name + ' ' + (call.function.arguments | tojson) + ']' }}{%- endfor %}{%- endif %}
 {{- '<|im_end|>\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}
 {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}`
