@@ -31,7 +31,7 @@ const undecidedSpec = "budget"
 
 // appendRole appends the part of a tensor's name that layers and experts share: "mlp.experts.down_proj".
 func appendRole(role []byte, name string) []byte {
-	numbered, last := false, name
+	numbered, last := false, ""
 	for part := range strings.SplitSeq(name, ".") {
 		switch {
 		case part == "" || part == "weight" || part == "bias":
@@ -47,7 +47,7 @@ func appendRole(role []byte, name string) []byte {
 			role, last = append(role, part...), part
 		}
 	}
-	if !numbered && len(role) > 0 {
+	if numbered == (len(role) == 0) { // there are no layers, or the number is that of a matrix in a list
 		role = append(role[:0], last...)
 	}
 	return role

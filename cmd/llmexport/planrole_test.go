@@ -11,6 +11,7 @@ func TestAppendRole(t *testing.T) {
 		"transformer.h.11.attn.c_attn.weight":                   "attn.c_attn",
 		"model.embed_tokens.weight":                             "embed_tokens",
 		"lm_head.weight":                                        "lm_head",
+		"visual.merger.mlp.0.weight":                            "mlp",
 		"model.layers.2.block_sparse_moe.experts.7.w1.weight":   "block_sparse_moe.experts.w1",
 		"weight":   "",
 		"":         "",
