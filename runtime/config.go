@@ -38,6 +38,8 @@ type Config struct {
 		EOS          string `json:"eos"`
 	} `json:"jinja"`
 
+	// MRope: positions have three axes.
+	MRope bool `json:"is_mrope"`
 	// Visual: prompts may have pictures, which the part "visual" reads.
 	Visual bool `json:"is_visual"`
 	// ImageSize is the edge of the picture that every picture becomes, in pixels. ImageMean and ImageNorm normalise its values v,

@@ -40,7 +40,7 @@ type Session struct {
 	x      []float32 // embeddings of a call
 	token  [1]int32
 	tokens []int32   // of the conversation; of another length if they are not known
-	shown  []float32 // rows that the next tokens ImagePad become
+	shown  []Picture // whose rows the next tokens ImagePad become
 	// Turns, if set, are what Prefill, Decode and Score take before they compute; sessions that share them are fair to each other.
 	Turns *Turns
 	// Observe, if set, receives intermediate values of every call; see backend.Call.
@@ -70,8 +70,8 @@ func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Exec
 	})
 }
 
-// Show gives the session rows of pictures, [rows, hidden], which the next tokens Config.ImagePad become, in order.
-func (s *Session) Show(rows []float32) { s.shown = append(s.shown, rows...) }
+// Show gives the session pictures, whose rows the next tokens Config.ImagePad become, in order.
+func (s *Session) Show(pictures ...Picture) { s.shown = append(s.shown, pictures...) }
 
 // Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
 // as s.
@@ -262,7 +262,8 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if err != nil {
 		return nil, err
 	}
-	seen := s.show(tokens, c.Embeddings)
+	var seen bool
+	seen, c.Positions = s.show(tokens, c.Embeddings)
 	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
 	if l, err = s.exe.Run(ctx, s.states, c); err != nil {
 		return nil, err
@@ -281,19 +282,4 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 		return nil, fmt.Errorf("%d logits for %d positions: %w", len(l), rows, tensor.ErrCorrupt)
 	}
 	return l, nil
-}
-
-// show puts the rows of pictures in place of embeddings, and reports whether there were any.
-func (s *Session) show(tokens []int32, embeddings []float32) (seen bool) {
-	if len(s.shown) == 0 {
-		return false
-	}
-	width := len(embeddings) / len(tokens)
-	for i, t := range tokens {
-		if t == s.pkg.Config.ImagePad && len(s.shown) >= width {
-			s.shown = s.shown[copy(embeddings[i*width:(i+1)*width], s.shown):]
-			seen = true
-		}
-	}
-	return seen
 }

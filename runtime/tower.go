@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -23,6 +24,7 @@ type Tower struct {
 	pkg   *Package
 	exe   backend.Executable
 	state backend.State
+	grid  bool // the tower reads patches
 }
 
 // NewTower compiles the part of a package that reads pictures.
@@ -35,13 +37,69 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", part.GraphFile, err)
 	}
-	return &Tower{pkg: p, exe: exe, state: exe.NewState()}, nil
+	grid := slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == mnn.PatchesInput })
+	return &Tower{pkg: p, exe: exe, state: exe.NewState(), grid: grid}, nil
 }
 
-// Rows returns the rows [rows, hidden] of a picture. pixels are [3, ImageSize, ImageSize], normalised.
-func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
+// Grid is the edge of a patch in pixels, and of a cell in patches, if the tower reads the patches of pictures of any size; otherwise both
+// are 0.
+func (t *Tower) Grid() (patch, cell int) {
+	if t.grid {
+		return gridPatch, gridCell
+	}
+	return 0, 0
+}
+
+// The patches that the engine makes: two frames of three channels.
+const (
+	gridPatch, gridCell = 14, 2
+	gridWidth           = 2 * 3 * gridPatch * gridPatch
+
+	// gridEdge is how many patches an edge has at most: as many as the rotary tables of packages have.
+	gridEdge = 1 << 10
+	// gridMost bounds the patches of a picture here, because attention looks at all pairs: their mask takes 1 GiB.
+	gridMost = 1 << 14
+)
+
+// gridSize returns what the engine makes of a size.
+func gridSize(s picture.Size) (picture.Size, error) {
+	s, err := s.Round(gridPatch * gridCell)
+	if h, w := s.Height/gridPatch, s.Width/gridPatch; err == nil && (max(h, w) > gridEdge || h*w > gridMost) {
+		err = fmt.Errorf("%v are %d x %d patches, more than %d an edge or %d in all; give a smaller size, as in <img><hw>448,672</hw>FILE</img>: %w",
+			s, h, w, gridEdge, gridMost, tensor.ErrUnsupported)
+	}
+	return s, err
+}
+
+// Picture reads a picture. pixels are [3, ImageSize, ImageSize], normalised.
+func (t *Tower) Picture(ctx context.Context, pixels []float32) (Picture, error) {
+	rows, err := t.run(ctx, backend.Call{Embeddings: pixels, Tokens: 1, All: true})
+	return Picture{Rows: rows, Height: 1, Width: len(rows) / t.pkg.Config.HiddenSize}, err
+}
+
+// Patches reads a picture of height x width patches, which are [patches, 2*3*14*14] in the order of cells.
+func (t *Tower) Patches(ctx context.Context, patches []float32, height, width int) (Picture, error) {
+	n := height * width
+	if n < 1 || len(patches) != n*gridWidth || height%gridCell != 0 || width%gridCell != 0 {
+		return Picture{}, fmt.Errorf("internal error: %d values for %d x %d patches", len(patches), height, width)
+	}
+	at := make([]int32, 0, 2*n)
+	for axis := range 2 {
+		for i := range n {
+			cell, within, wide := i/(gridCell*gridCell), i%(gridCell*gridCell), width/gridCell
+			at = append(at, int32([]int{cell/wide*gridCell + within/gridCell, cell%wide*gridCell + within%gridCell}[axis]))
+		}
+	}
+	rows, err := t.run(ctx, backend.Call{Embeddings: patches, Tokens: n, All: true, Positions: at})
+	if err == nil && len(rows) != n/(gridCell*gridCell)*t.pkg.Config.HiddenSize {
+		err = fmt.Errorf("%d x %d patches become %d values: %w", height, width, len(rows), tensor.ErrCorrupt)
+	}
+	return Picture{Rows: rows, Height: height / gridCell, Width: width / gridCell}, err
+}
+
+func (t *Tower) run(ctx context.Context, c backend.Call) ([]float32, error) {
 	t.state.Reset()
-	rows, err := t.exe.Run(ctx, []backend.State{t.state}, backend.Call{Embeddings: pixels, Tokens: 1, All: true})
+	rows, err := t.exe.Run(ctx, []backend.State{t.state}, c)
 	if err != nil {
 		return nil, err
 	}

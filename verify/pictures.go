@@ -14,10 +14,13 @@ import (
 
 // Vision computes with the source's tower that reads pictures.
 type Vision struct {
-	// Rows returns the rows of a picture, whose pixels are [3, size, size] and normalised.
-	Rows func(ctx context.Context, pixels []float32) ([]float32, error)
-	// Hidden returns the input of the head for a window whose tokens pad become rows, in order.
-	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error)
+	// Rows returns the rows of a picture, whose pixels are [3, size, size] and normalised; GridRows those of a picture of height x width
+	// patches, for a tower that reads them.
+	Rows     func(ctx context.Context, pixels []float32) ([]float32, error)
+	GridRows func(ctx context.Context, patches []float32, height, width int) ([]float32, error)
+	// Hidden returns the input of the head for a window whose tokens pad become rows, in order. grids are the heights and widths of the
+	// pictures, in rows, if the tower reads patches.
+	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error)
 	// Filter is that with which the library resizes pictures, 0 if it is not known.
 	Filter picture.Filter
 }
@@ -52,20 +55,20 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Vision == nil {
 		return skip(needsWeights)
 	}
-	p, err := newPicturePrompt(ctx, s)
-	if err != nil {
-		return Finding{}, err
-	}
 	part := s.Package.Visual()
 	tower, err := runtime.NewTower(s.Package, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(part)})
 	if err != nil {
 		return Finding{}, err
 	}
-	rows, err := p.shown(ctx, tower)
+	p, err := newPicturePrompt(ctx, s, tower)
 	if err != nil {
 		return Finding{}, err
 	}
-	value := map[string]float64{"rows": distanceOf(p.rows, rows), "pictures": float64(len(p.pixels)), "tokens": float64(len(p.tokens))}
+	seen, rows, err := p.shown(ctx, tower)
+	if err != nil {
+		return Finding{}, err
+	}
+	value := map[string]float64{"rows": distanceOf(p.rows, rows), "pictures": float64(len(p.pictures)), "tokens": float64(len(p.tokens))}
 	if !(value["rows"] <= maxRowError) {
 		return fail(value, "%s at the source's precision makes rows of pictures that differ from the source's by %.2g of their length", part.GraphFile, value["rows"])
 	}
@@ -73,7 +76,7 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	if value["kl_graph"], err = p.divergence(ctx, s, sess, rows); err != nil {
+	if value["kl_graph"], err = p.divergence(ctx, s, sess, seen); err != nil {
 		return Finding{}, err
 	}
 	if !(value["kl_graph"] <= maxGraphKL) {
@@ -96,19 +99,27 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	text, _ := e.Float.KL.Mean() // what the weights cost on text, which other checks have judged
 	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
 		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d pictures; rows of the tower differ by %.2g of their length (weights alone %.2g)%s",
-		value["kl"], value["kl_float"], value["kl_graph"], len(p.pixels), value["rows_int8"], value["rows_float"], resize)
+		value["kl"], value["kl_float"], value["kl_graph"], len(p.pictures), value["rows_int8"], value["rows_float"], resize)
 }
 
 // picturePrompt is a prompt with pictures, and what the source makes of it.
 type picturePrompt struct {
-	tokens []int32
-	images []*picture.Image // before they were resized
-	pixels [][]float32      // of the pictures
-	rows   []float32        // of all pictures
-	logits []float32
+	tokens   []int32
+	pictures []seenPicture
+	grids    [][2]int  // of the rows of pictures, if the tower reads patches
+	rows     []float32 // of all pictures
+	logits   []float32
 }
 
-func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
+// seenPicture is a picture in the form in which a tower takes it: pixels, or height x width patches.
+type seenPicture struct {
+	image         *picture.Image // before it was resized, if it was
+	values        []float32
+	height, width int
+}
+
+// newPicturePrompt makes a prompt with a wide and a high picture, or squares if the tower takes nothing else.
+func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*picturePrompt, error) {
 	windows, err := s.windows()
 	if err != nil {
 		return nil, err
@@ -120,12 +131,11 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 	}
 	for i := range 2 {
 		take()
-		im := drawn(c.ImageSize, i)
-		x, err := s.pixels(im, s.Source.Vision.Filter)
+		x, err := s.newSeen(t, i)
 		if err != nil {
 			return nil, err
 		}
-		rows, err := s.Source.Vision.Rows(ctx, x)
+		rows, err := x.rows(ctx, s.Source.Vision)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +143,10 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*pictureWords) {
 			break
 		}
-		p.images, p.pixels, p.rows = append(p.images, im), append(p.pixels, x), append(p.rows, rows...)
+		p.pictures, p.rows = append(p.pictures, x), append(p.rows, rows...)
+		if _, cell := t.Grid(); cell > 0 {
+			p.grids = append(p.grids, [2]int{x.height / cell, x.width / cell})
+		}
 		marked := c.VisionStart >= 0 && c.VisionEnd >= 0
 		if marked {
 			p.tokens = append(p.tokens, c.VisionStart)
@@ -150,7 +163,7 @@ func newPicturePrompt(ctx context.Context, s *Subject) (*picturePrompt, error) {
 
 // judged returns the logits of the source for the prompt with rows of pictures.
 func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) ([]float32, error) {
-	h, err := s.Source.Vision.Hidden(ctx, p.tokens, s.Package.Config.ImagePad, rows)
+	h, err := s.Source.Vision.Hidden(ctx, p.tokens, s.Package.Config.ImagePad, rows, p.grids)
 	if err != nil {
 		return nil, err
 	}
@@ -158,25 +171,59 @@ func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) 
 	return logits, s.Source.Reference.Logits(ctx, logits, h)
 }
 
-// shown returns the rows that a tower makes of the pictures.
-func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (all []float32, err error) {
-	for _, x := range p.pixels {
-		rows, err := t.Rows(ctx, x)
-		if err != nil {
-			return nil, err
+// newSeen draws a picture in the form in which a tower takes it. A tower that reads patches is given one that need not be resized.
+func (s *Subject) newSeen(t *runtime.Tower, number int) (seenPicture, error) {
+	c := s.Package.Config
+	patch, cell := t.Grid()
+	if cell == 0 {
+		im := drawn(c.ImageSize, number)
+		x, err := s.pixels(im, s.Source.Vision.Filter)
+		return seenPicture{image: im, values: x}, err
+	}
+	edge := patch * cell
+	im, err := drawn(5*edge, number).Resize(picture.Size{Height: []int{4, 7}[number] * edge, Width: []int{6, 3}[number] * edge})
+	if err != nil {
+		return seenPicture{}, err
+	}
+	x, err := im.Patches(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm}, patch)
+	if err != nil {
+		return seenPicture{}, err
+	}
+	return seenPicture{values: x.Pixels, height: x.Grid.Height, width: x.Grid.Width}, nil
+}
+
+// rows are those that the source makes of a picture.
+func (x *seenPicture) rows(ctx context.Context, v *Vision) ([]float32, error) {
+	if x.height == 0 {
+		return v.Rows(ctx, x.values)
+	}
+	return v.GridRows(ctx, x.values, x.height, x.width)
+}
+
+// shown returns what a tower makes of the pictures.
+func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (list []runtime.Picture, rows []float32, err error) {
+	for _, x := range p.pictures {
+		var seen runtime.Picture
+		if x.height == 0 {
+			seen, err = t.Picture(ctx, x.values)
+		} else {
+			seen, err = t.Patches(ctx, x.values, x.height, x.width)
 		}
-		all = append(all, rows...)
+		if err != nil {
+			return nil, nil, err
+		}
+		list, rows = append(list, seen), append(rows, seen.Rows...)
 	}
-	if len(all) != len(p.rows) {
-		return nil, fmt.Errorf("the tower makes %d values of pictures, the source %d", len(all), len(p.rows))
+	if len(rows) != len(p.rows) {
+		return nil, nil, fmt.Errorf("the tower makes %d values of pictures, the source %d", len(rows), len(p.rows))
 	}
-	return all, nil
+	return list, rows, nil
 }
 
 // divergence is that of a session that is shown rows.
-func (p *picturePrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, rows []float32) (float64, error) {
+func (p *picturePrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, seen []runtime.Picture) (float64, error) {
 	sess.Reset()
-	sess.Show(rows)
+	sess.Show(seen...)
 	got, err := sess.Forward(ctx, p.tokens)
 	if err != nil {
 		return 0, err
@@ -196,7 +243,7 @@ func (p *picturePrompt) shipped(ctx context.Context, s *Subject, mode backend.Mo
 	if err != nil {
 		return 0, 0, err
 	}
-	rows, err := p.shown(ctx, tower)
+	seen, rows, err := p.shown(ctx, tower)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -204,7 +251,7 @@ func (p *picturePrompt) shipped(ctx context.Context, s *Subject, mode backend.Mo
 	if err != nil {
 		return 0, 0, err
 	}
-	kl, err = p.divergence(ctx, s, sess, rows)
+	kl, err = p.divergence(ctx, s, sess, seen)
 	return kl, distanceOf(p.rows, rows), err
 }
 

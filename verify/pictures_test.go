@@ -9,22 +9,35 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/verify"
 )
 
-const seeing = families + "internvl"
+const (
+	seeing = families + "internvl"
+	grid   = families + "qwen2_vl"
+)
 
-// goodSeeing makes, once, a package with a tower.
-var goodSeeing = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(scratch, "seeing")
+// goodSeeing and goodGrid make, once, packages with a tower: of pictures of one size, and of any size.
+var (
+	goodSeeing = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
+	goodGrid   = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
+)
+
+func exportSeeing(checkpoint, quantize string) (string, error) {
+	dir := filepath.Join(scratch, "seeing-"+filepath.Base(checkpoint))
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return "", err
 	}
-	return stagetest.Export(context.Background(), dir, seeing, "quantize: {block: auto}\nverify: {enabled: false}")
-})
+	return stagetest.Export(context.Background(), dir, checkpoint, quantize+"\nverify: {enabled: false}")
+}
 
 // The check pictures passes on a good package with a tower, and fails where the tower or what the engine is told about pictures is damaged,
 // but the text model is not.
@@ -60,31 +73,7 @@ func TestPictures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := goodSeeing()
-			if err != nil {
-				t.Fatal(err)
-			}
-			e := edit(t, dir)
-			e.parts = []string{mnn.VisualPart}
-			c.damage(e)
-			e.seal()
-			s := open(t, e.dir, seeing)
-			s.Options.Window, s.Options.Windows = 32, 1
-			limit := 1e6 // random weights know nothing of the text
-			s.Options.Checks.Perplexity.MaxSource, s.Options.Checks.Perplexity.MaxRatio = &limit, &limit
-			s.Manifest.Goldens = nil
-			res, err := verify.Run(t.Context(), s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(res.Failed(), c.fails) {
-				t.Errorf("failed: %v, want %v", res.Failed(), c.fails)
-			}
-			last := res.Checks[len(res.Checks)-1]
-			t.Log(last.Detail)
-			if last.Name != "pictures" || !strings.Contains(last.Detail, c.detail) {
-				t.Errorf("%s: %s", last.Name, last.Detail)
-			}
+			last := judged(t, seeing, goodSeeing, c.damage, c.fails, c.detail)
 			if kl, rows := last.Value["kl_resize"], last.Value["rows_resize"]; c.fails == nil && !(kl > 0 && kl < 10 && rows > 0.01 && rows < 2) {
 				t.Errorf("the engine's resize costs %g nats, rows differ by %g", kl, rows)
 			}
@@ -93,4 +82,146 @@ func TestPictures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// judged runs the checks on a package with a tower after damage, and demands those that fail and words of the last one.
+func judged(t *testing.T, checkpoint string, export func() (string, error), damage func(e *edition), fails []string, detail string) manifest.Check {
+	t.Helper()
+	dir, err := export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := edit(t, dir)
+	e.parts = []string{mnn.VisualPart}
+	damage(e)
+	e.seal()
+	s := open(t, e.dir, checkpoint)
+	s.Options.Window, s.Options.Windows = 32, 1
+	limit := 1e6 // random weights know nothing of the text
+	s.Options.Checks.Perplexity.MaxSource, s.Options.Checks.Perplexity.MaxRatio = &limit, &limit
+	s.Manifest.Goldens = nil
+	res, err := verify.Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(res.Failed(), fails) {
+		t.Errorf("failed: %v, want %v", res.Failed(), fails)
+	}
+	last := res.Checks[len(res.Checks)-1]
+	t.Log(last.Detail)
+	if last.Name != "pictures" || !strings.Contains(last.Detail, detail) {
+		t.Errorf("%s: %s", last.Name, last.Detail)
+	}
+	return last
+}
+
+// The same for a tower that reads patches, and for the positions of its text model, of which pictures alone show a fault.
+func TestGridPictures(t *testing.T) {
+	const tower, model = "visual.mnn at the source's precision", "with pictures"
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 pictures"},
+		{"rows and columns swapped in the tower", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				for _, name := range []string{"/rotary/cos", "/rotary/sin"} {
+					_, a := op(e.t, g, name)
+					slices.Reverse(a.Inputs)
+				}
+			})
+		}, []string{"pictures"}, tower},
+		{"counting on after the shorter edge", func(e *edition) {
+			e.graph(func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/places/edge")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryMinimum
+			})
+		}, []string{"pictures"}, model},
+		{"rows and columns swapped in the text model", func(e *edition) {
+			e.graph(func(g *mnn.Graph) {
+				_, row := op(e.t, g, "/places/axis_1/moved")
+				_, column := op(e.t, g, "/places/axis_2/moved")
+				row.Inputs[1], column.Inputs[1] = column.Inputs[1], row.Inputs[1]
+			})
+		}, []string{"pictures"}, model},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, grid, goodGrid, c.damage, c.fails, c.detail)
+		})
+	}
+}
+
+// maxLogit bounds the difference of logits, which are about 1: two float32 programs sum in other orders.
+const maxLogit = 1e-4
+
+// A package of pictures of any size has the logits of transformers in a whole conversation: two pictures, steps, a third picture, and again
+// after a reset. The position of every token after a picture is counted by the graph.
+func TestGridConversation(t *testing.T) {
+	t.Parallel()
+	dir, err := goodGrid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	want, err := stagetest.ReadPictures(grid + "/pictures.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
+		t.Run(name, func(t *testing.T) {
+			tower, err := runtime.NewTower(p, b, runtime.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				s.Reset()
+				converse(t, s, tower, want)
+			}
+		})
+	}
+}
+
+func converse(t *testing.T, s *runtime.Session, tower *runtime.Tower, want *stagetest.Pictures) {
+	t.Helper()
+	show := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			h, w := want.Size(i)
+			seen, err := tower.See(t.Context(), &picture.Image{Height: h, Width: w, Pix: want.Images[i]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Show(seen)
+		}
+	}
+	vocab, at := len(want.Logits)/len(want.IDs), 0
+	forward := func(what string, n int) {
+		got, err := s.Forward(t.Context(), want.IDs[at:at+n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got {
+			if d := x - want.Logits[at*vocab+i]; !(d >= -maxLogit && d <= maxLogit) {
+				t.Fatalf("%s, token %d: logit %g, want %g", what, at+i/vocab, x, want.Logits[at*vocab+i])
+			}
+		}
+		at += n
+	}
+	show(0, 2)
+	forward("two pictures", want.Prompt)
+	for range want.Steps {
+		forward("a step", 1)
+	}
+	show(2, 3)
+	forward("a third picture", len(want.IDs)-at)
 }

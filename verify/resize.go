@@ -29,14 +29,14 @@ func (s *Subject) pixels(im *picture.Image, f picture.Filter) ([]float32, error)
 
 // resize measures what the engine's resize costs: kl_resize is the divergence of the source with pictures that the engine has
 // resized from the source with those that its library has, and rows_resize the distance of the rows. It returns a clause for the
-// detail of the check, empty if the library's filter is not known.
+// detail of the check, empty if the library's filter is not known or the tower reads pictures as they are.
 func (p *picturePrompt) resize(ctx context.Context, s *Subject, value map[string]float64) (string, error) {
-	if s.Source.Vision.Filter == 0 {
+	if s.Source.Vision.Filter == 0 || p.grids != nil {
 		return "", nil
 	}
 	var all []float32
-	for _, im := range p.images {
-		x, err := s.pixels(im, 0)
+	for _, seen := range p.pictures {
+		x, err := s.pixels(seen.image, 0)
 		if err != nil {
 			return "", err
 		}

@@ -19,7 +19,8 @@ type attentionStep struct {
 	prm                         *mnn.Attention
 	layer                       int // index of the states' caches
 	dst, q, k, v                []float32
-	tokens, heads, kvHeads, dim int // tokens of each state
+	tokens, heads, kvHeads, dim int  // tokens of each state
+	fresh                       bool // without a cache between calls
 	states                      []*state
 	pieces                      int // in which the heads are divided
 
@@ -61,7 +62,7 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 	}
 	s := &attentionStep{
 		prm: prm, layer: p.e.attention[n.op], dst: out.floats(), q: q.floats(), k: k.floats(), v: v.floats(),
-		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim,
+		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim, fresh: !prm.KVCache,
 	}
 	if explicit {
 		mask := p.operand(n, maskInput)
@@ -76,7 +77,14 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 
 func (s *attentionStep) run(f *frame) error {
 	s.states = f.states
-	defer func() { s.states, s.rows = nil, nil }()
+	defer func() {
+		for _, st := range s.states {
+			if s.fresh {
+				st.Caches[s.layer] = nil
+			}
+		}
+		s.states, s.rows = nil, nil
+	}()
 	if s.mask != nil {
 		m, past, err := s.mask.get(f), f.states[0].Positions, error(nil)
 		if m.Ints != nil {

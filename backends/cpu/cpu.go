@@ -46,6 +46,8 @@ type executable struct {
 	// recurrences counts the LinearAttention ops; recurrence numbers them by op.
 	recurrences int
 	recurrence  map[int]int
+	// counts is set if the graph counts positions itself, from the tokens next to each other.
+	counts bool
 	// experts of the MoE ops; expert is set if the graph is one of another.
 	experts map[int][]*executable
 	expert  bool
@@ -170,6 +172,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	case *mnn.Input:
 		if !e.expert {
 			err = ops.CheckInput(op.Name)
+			e.counts = e.counts || op.Name == "position_ids" && ops.Axes(p) > 1
 		}
 	}
 	return err
@@ -291,11 +294,11 @@ func (e *executable) aligned(states []backend.State) bool {
 // batches reports whether states can share the rows of one call with the same results. A single token, and in int8 mode the
 // tokens after the last group of four, are computed in another order; some elementwise ops compute the elements after the
 // last group of eight in another way, and a tensor may have one for each token; sums with a bias that are exact begin
-// otherwise after the last group of 24.
+// otherwise after the last group of 24. A graph that counts positions would take the states for one conversation.
 func (e *executable) batches(c *backend.Call) bool {
 	group := 8
 	if slices.ContainsFunc(e.linears, func(l *linear) bool { return l != nil && l.exact && l.m.Bias != nil }) {
 		group = 24
 	}
-	return (c.All || c.Defer) && c.Tokens%group == 0
+	return (c.All || c.Defer) && c.Tokens%group == 0 && !e.counts
 }

@@ -137,8 +137,10 @@ func (f *frame) run(ctx context.Context, c backend.Call) error {
 		copy(x, c.Embeddings)
 	}
 	for _, ids := range f.positions {
-		for i := range ids {
-			ids[i] = int32(c.Offset + f.states[i/c.Tokens].Positions + i%c.Tokens)
+		for i, s := range f.states {
+			if err := c.Place(ids, i, len(f.states), s.Positions); err != nil {
+				return err
+			}
 		}
 	}
 	return f.execute(ctx)

@@ -190,13 +190,19 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
-	case "input_ids":
+	case "input_ids", mnn.PatchesInput:
 		p.flush()
 		v := p.make(p.tokens, 1, p.f.key.width)
+		if op.Name == mnn.PatchesInput {
+			v.shape = []int{p.tokens, p.f.key.width}
+		}
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
 	case "attention_mask":
+		if ops.EveryPair(op.Param.(*mnn.Input)) {
+			return p.put(n, place{shape: []int{1, p.tokens, p.tokens}, f: make([]float32, p.tokens*p.tokens)})
+		}
 		if w := p.e.options.Window; w > 0 {
 			p.dynamicOutputs(n)
 			p.step(&maskStep{op: op, outputs: n.outputs, window: w, tokens: p.f.key.tokens})
@@ -207,9 +213,10 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		}
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
 	case "position_ids":
-		ids := make([]int32, p.tokens)
+		axes := ops.Axes(op.Param.(*mnn.Input))
+		ids := make([]int32, axes*p.tokens)
 		p.f.positions = append(p.f.positions, ids)
-		return p.put(n, place{shape: []int{1, p.tokens}, ints: ids})
+		return p.put(n, place{shape: []int{axes, p.tokens}, ints: ids})
 	default:
 		index := int32(-1)
 		if p.f.key.all {

@@ -41,7 +41,9 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 	c := r.state.Caches[op]
 	if c == nil {
 		c = kernel.NewKVCache(kv, dim)
-		r.state.Caches[op] = c
+		if p.KVCache {
+			r.state.Caches[op] = c
+		}
 	}
 	if c.KVHeads() != kv || c.Dim() != dim || c.Len() != r.state.Positions {
 		return ops.Tensor{}, fmt.Errorf("attention cache of %d heads of %d, not %d of %d: %w", c.KVHeads(), c.Dim(), kv, dim, tensor.ErrCorrupt)

@@ -295,12 +295,17 @@ func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	c := r.call
 	switch name {
+	case mnn.PatchesInput:
+		return ops.Tensor{Shape: []int{c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case mnn.PicturesInput:
 		shape, err := ops.Pictures(p, len(c.Embeddings))
 		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
 	case "input_ids":
 		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case "attention_mask":
+		if ops.EveryPair(p) {
+			return ops.NewFloats(1, c.Tokens, c.Tokens), nil
+		}
 		if w := r.exe.options.Window; w > 0 {
 			return ops.Tensor{Shape: []int{2, 1, 1, c.Tokens, r.state.Positions + c.Tokens}, Floats: ops.WindowMask(c.Tokens, r.state.Positions, w)}, nil
 		}
@@ -309,11 +314,11 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 		}
 		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
 	case "position_ids":
-		p := make([]int32, c.Tokens)
-		for t := range p {
-			p[t] = int32(c.Offset + r.state.Positions + t)
+		ids := make([]int32, ops.Axes(p)*c.Tokens)
+		if err := c.Place(ids, 0, 1, r.state.Positions); err != nil {
+			return ops.Tensor{}, err
 		}
-		return ops.NewInts(p, 1, c.Tokens), nil
+		return ops.NewInts(ids, ops.Axes(p), c.Tokens), nil
 	default:
 		if c.All {
 			return ops.NewInts([]int32{0}, 1), nil

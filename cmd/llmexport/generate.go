@@ -128,6 +128,6 @@ func readPrompt(c *cli.Context, p *runtime.Package, s *runtime.Session, prompt s
 	if err != nil {
 		return nil, err
 	}
-	s.Show(in.Rows)
+	s.Show(in.Pictures...)
 	return in.Tokens, nil
 }

@@ -83,10 +83,12 @@ func edit(t testing.TB, config []byte, changes map[string]any) []byte {
 	}
 	for k, v := range changes {
 		of := fields
-		if outer, inner, nested := strings.Cut(k, "."); nested {
-			if x, ok := fields[outer].(map[string]any); ok {
-				of, k = x, inner
+		for outer, inner, nested := strings.Cut(k, "."); nested; outer, inner, nested = strings.Cut(k, ".") {
+			x, ok := of[outer].(map[string]any)
+			if !ok {
+				break // a key with a dot
 			}
+			of, k = x, inner
 		}
 		if v == removed {
 			delete(of, k)

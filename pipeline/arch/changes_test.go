@@ -15,6 +15,16 @@ import (
 // describeKeys describes a model by its keys, without looking at the shapes of tensors.
 func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) (*Decoder, error) {
 	t.Helper()
+	m, err := describeModel(t, config, ck, ignore...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Text, nil
+}
+
+// describeModel is describeKeys with the towers.
+func describeModel(t testing.TB, config []byte, ck checkpoint, ignore ...string) (*Model, error) {
+	t.Helper()
 	c, err := ParseConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +35,8 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 		t.Fatal(c.problems)
 	}
 	c.know(f.modelType, tensor.ByName(ck.tensors))
-	return f.describe(c)
+	d, err := f.describe(c)
+	return &Model{Text: d, Towers: c.towers}, err
 }
 
 // traits are what a change of a key may change, one word each.

@@ -343,6 +343,9 @@ type Rope struct {
 	Dim     int
 	InvFreq []float64 // Dim/2 radians per position
 	Scale   float64   // 1 where the rule has none
+	// Axes, if not nil, is the axis of the position that turns each pair. A token of text has the same position on all axes, one of a
+	// picture its row and column on the last two. In a tower the axes are row and column.
+	Axes []int
 	// Long, if not nil, replaces InvFreq in a call whose last position is Original or later (longrope).
 	Long     []float64
 	Original int

@@ -10,7 +10,7 @@ import (
 // multimodal is a model with vision or audio. Its config is in text_config, its tensors have a prefix, and the rest of the file
 // and of the tensors is known: towers and projectors that no family describes are left out, with a note.
 //
-// Rotation by several axes (mrope) is the plain one: the axes of text are equal.
+// Without a tower, rotation by several axes (mrope) is the plain one: the axes of text are equal.
 type multimodal struct {
 	architecture string
 	// texts are the text models by the model_type of text_config. The one for "" describes files without text_config,
@@ -50,7 +50,7 @@ var multimodals = map[string]multimodal{
 	}, nil, nil},
 	"qwen2_vl": {"Qwen2VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_vl_text": {"", qwenText{}.describe},
-	}, map[string]int{"max_window_layers": 80}, nil},
+	}, map[string]int{"max_window_layers": 80}, qwen2VLTower},
 	"qwen2_5_vl": {"Qwen2_5_VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_5_vl_text": {"", qwenText{}.describe},
 	}, map[string]int{"max_window_layers": 80}, nil},
@@ -131,6 +131,11 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	b := builder{d: d}
 	if v != nil {
 		c.towers, d.Inserted = append(c.towers, v.t), true
+		if v.t.Grid {
+			if err := v.turn(d); err != nil {
+				return nil, err
+			}
+		}
 		d.Views, d.Skips = append(d.Views, v.views...), append(d.Skips, v.skips...)
 		return d, nil
 	}

@@ -74,7 +74,7 @@ func TestMultimodal(t *testing.T) {
 		{"mistral", arch("mistral3", "Mistral3ForConditionalGeneration"), "mistral", outside, "language_model.lm_head"},
 		{"ministral", arch("mistral3", "Mistral3ForConditionalGeneration"), "ministral", inside, "lm_head"},
 		{"llama4_text", arch("llama4", "Llama4ForConditionalGeneration"), "llama4_text", outside, "language_model.lm_head"},
-		{"qwen2-tied", arch("qwen2_vl", "Qwen2VLForConditionalGeneration"), "", "model.", "lm_head"},
+		{"qwen2-tied", arch("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"), "", "model.", "lm_head"},
 		{"qwen2-untied", arch("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"), "qwen2_5_vl_text", inside, "lm_head"},
 		{"qwen2-slide", arch("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"), "qwen2_5_vl_text", inside, "lm_head"},
 		{"qwen3-tied", arch("qwen3_vl", "Qwen3VLForConditionalGeneration"), "qwen3_vl_text", inside, "lm_head"},

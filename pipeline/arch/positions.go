@@ -13,6 +13,9 @@ func (d *Decoder) AbsolutePositions() string {
 		return "every position has a vector of its own"
 	}
 	for _, r := range d.Ropes {
+		if r.Axes != nil {
+			return "positions are counted from the first token of the conversation"
+		}
 		if r.Long != nil {
 			return "rotary factors depend on the length"
 		}

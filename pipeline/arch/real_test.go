@@ -13,8 +13,7 @@ import (
 // testdata/hub were put together, see TestDescribeHubKeys.
 var hubFiles = []struct {
 	name string
-	// parameters is the size of the model, of the text model where it is a part, without draft heads. Publishers say it in
-	// billions.
+	// parameters is the size of the model, without towers that are left out and draft heads. Publishers say it in billions.
 	parameters int64
 	// experts are tensors that a description looks at before it asks for any.
 	experts []tensor.Info
@@ -40,7 +39,7 @@ var hubFiles = []struct {
 	{"Phi-3-mini-128k-instruct", 3_821_079_552, nil},
 	{"Phi-3.5-MoE-instruct", 41_873_153_344, expertTensorsOf("block_sparse_moe", 0, 32, 16, 4096, 6400, "w1", "w3", "w2")},
 	{"Phi-4-mini-instruct", 3_836_021_760, nil},
-	{"Qwen2-VL-2B-Instruct", 1_543_714_304, nil},
+	{"Qwen2-VL-2B-Instruct", 2_208_985_600, nil},
 	{"Qwen2.5-0.5B-Instruct", 494_032_768, nil},
 	{"Qwen2.5-VL-7B-Instruct", 7_615_616_512, []tensor.Info{shaped("lm_head.weight", 152064, 3584)}},
 	{"Qwen3-0.6B", 596_049_920, nil},
@@ -104,7 +103,7 @@ func stackedTensorsOf(block string, layers int, n, hidden, width int64, turned b
 
 // askedFor adds to the tensors at hand those that a description asks for, with the shapes that it must have had in mind:
 // of a tensor that views show, the rows up to the last one that they use.
-func askedFor(d *Decoder, have []tensor.Info) []tensor.Info {
+func askedFor(m *Model, have []tensor.Info) []tensor.Info {
 	seen := map[string]bool{}
 	for _, info := range have {
 		seen[info.Name] = true
@@ -123,10 +122,10 @@ func askedFor(d *Decoder, have []tensor.Info) []tensor.Info {
 		sizes[name] = size{max(s.rows, rows), max(s.cols, cols)}
 	}
 	views := map[string]*View{}
-	for i := range d.Views {
-		views[d.Views[i].Name] = &d.Views[i]
+	for i := range m.Text.Views {
+		views[m.Text.Views[i].Name] = &m.Text.Views[i]
 	}
-	d.weights(func(w Weight) {
+	m.weights(func(w Weight) {
 		v := views[w.Tensor]
 		if v == nil {
 			need(w.Tensor, w.Rows, w.Cols)
@@ -170,11 +169,11 @@ func TestDescribeHub(t *testing.T) {
 				t.Fatal(err)
 			}
 			config = edit(t, config, map[string]any{"quantization_config": removed}) // pipeline/quantized judges it
-			d, err := describeKeys(t, config, checkpoint{tensors: tt.experts})
+			m, err := describeModel(t, config, checkpoint{tensors: tt.experts})
 			if err != nil {
 				t.Fatal(err)
 			}
-			tensors := askedFor(d, tt.experts)
+			tensors := askedFor(m, tt.experts)
 			if _, err := describe(config, tensors, Options{}); err != nil {
 				t.Fatal(err)
 			}

@@ -24,8 +24,8 @@ func summary(d *Decoder) []string {
 	names := map[*Rope]string{}
 	for i, r := range d.Ropes {
 		names[r] = fmt.Sprintf("%s%d", r.Type, i)
-		lines = append(lines, fmt.Sprintf("rope %s of %d times %.6g: %.6g%s", names[r], r.Dim, r.Scale, r.InvFreq,
-			flag(fmt.Sprintf(" beyond %d %.6g", r.Original, r.Long), r.Long != nil)))
+		lines = append(lines, fmt.Sprintf("rope %s of %d times %.6g: %.6g%s%s", names[r], r.Dim, r.Scale, r.InvFreq,
+			flag(fmt.Sprintf(" beyond %d %.6g", r.Original, r.Long), r.Long != nil), flag(fmt.Sprintf(" by axes %v", r.Axes), r.Axes != nil)))
 	}
 	layers := map[string][]int{}
 	var order []string
@@ -51,16 +51,32 @@ func summary(d *Decoder) []string {
 func modelSummary(m *Model) []string {
 	lines := summary(m.Text)
 	for _, t := range m.Towers {
-		lines = append(lines, fmt.Sprintf("tower %d pixels in patches of %d, %d rows of %d to %d of %d%s%s%s%s, pad %d%s",
-			t.Size, t.Patch, t.States(), t.Hidden, t.Rows(), t.Out.Weight.Rows, flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
+		size := fmt.Sprintf("%d pixels in patches of %d, %d rows of %d to %d", t.Size, t.Patch, t.States(), t.Hidden, t.Rows())
+		if t.Grid {
+			size = fmt.Sprintf("patches of %d, %d times, rows of %d to one for %d x %d", t.Patch, t.Frames, t.Hidden, t.Cell, t.Cell)
+		}
+		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
+			size, t.Out.Weight.Rows, flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
 			flag(" in "+t.Start+t.End, t.Start != "")),
 			fmt.Sprintf("projector%s %s%s", flag(describeNorm(t.Norm), t.Norm != nil), t.Activation, flag(" bias", t.In.Bias.Tensor != "")))
-		for _, line := range summary(&Decoder{Layers: t.Layers})[1:] {
+		for _, line := range summary(&Decoder{Layers: t.Layers, Ropes: ropesOf(t.Layers)})[1:] {
 			lines = append(lines, "tower "+line)
 		}
 	}
 	return lines
+}
+
+// ropesOf lists the rotary tables of layers.
+func ropesOf(layers []Layer) (list []*Rope) {
+	for _, l := range layers {
+		for _, b := range l {
+			if a, ok := b.Block.(*Attention); ok && a.Rope != nil && !slices.Contains(list, a.Rope) {
+				list = append(list, a.Rope)
+			}
+		}
+	}
+	return list
 }
 
 func given(what string, x float64) string {

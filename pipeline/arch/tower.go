@@ -11,13 +11,17 @@ package arch
 type Tower struct {
 	// ModelType is the checkpoint's word for the vision transformer.
 	ModelType string
-	// Size and Patch are edges, in pixels. Pixels of the right and lower edge that make no whole patch are not read.
+	// Grid: pictures of any size are given as patches, Frames times the same pixels [channel, frame, y, x], in the order of cells, row by row,
+	// and within a cell row by row. Attention turns by the row and column of a patch.
+	Grid   bool
+	Frames int
+	// Size and Patch are edges, in pixels. Size is 0 for a Grid. Pixels of the right and lower edge that make no whole patch are not read.
 	Size, Patch int
 	// Mean and Deviation are those of the checkpoint's library where the repository says nothing else, for pixels from 0 to 1.
 	Mean, Deviation [3]float64
 
 	Hidden    int
-	Embedding Linear // [Hidden, 3*Patch*Patch]
+	Embedding Linear // [Hidden, 3*Frames*Patch*Patch]
 	Class     Weight // [Hidden], or without tensor
 	Positions Weight // [rows, Hidden], or without tensor
 	PreNorm   *Norm  // or nil

@@ -40,6 +40,10 @@ type vision struct {
 	rms            bool
 	views          []View
 	skips          []Skip
+	// text is the config of the text model, rope its key of rotary parameters, and sections says how many pairs each axis turns.
+	text     *Config
+	rope     string
+	sections []int
 }
 
 // visionDefaults are values of the library's class that files leave out.
@@ -183,7 +187,7 @@ func (v *vision) view(x View) Weight {
 
 // patches is the linear layer of a convolution whose steps are as wide as its window.
 func (v *vision) patches(name string, bias bool) {
-	n := 3 * v.t.Patch * v.t.Patch
+	n := 3 * max(1, v.t.Frames) * v.t.Patch * v.t.Patch
 	v.t.Embedding.Weight = v.view(View{Name: name + "_matrix.weight", Tensor: name + ".weight", Rows: v.t.Hidden, Cols: n, Flat: true})
 	if bias {
 		v.t.Embedding.Bias = Weight{Tensor: name + ".bias", Rows: v.t.Hidden}
@@ -250,7 +254,10 @@ func (v *vision) project(width int, bias bool) {
 func (v *vision) finish() *vision {
 	v.checkInert()
 	v.checkObjects()
-	if n := v.t.Rows(); n < 1 && v.Good("image_size", "patch_size") {
+	for _, key := range v.fields.keys {
+		v.take(key) // the file may be the object that is checked as a whole
+	}
+	if !v.t.Grid && v.t.Rows() < 1 && v.Good("image_size", "patch_size") {
 		v.Wrong("image_size", "no rows are left of %d x %d patches", v.t.Side(), v.t.Side())
 	}
 	return v

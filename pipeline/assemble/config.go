@@ -75,7 +75,12 @@ func llmConfig(p *Planned) ([]byte, error) {
 	}
 	c.Jinja.Template, c.Jinja.EOS = f.PackagedTemplate, f.EOS
 	if x := p.Source.Pictures; x != nil {
-		c.pictureConfig = &pictureConfig{true, p.Source.Model.Towers[0].Size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End}
+		t := p.Source.Model.Towers[0]
+		size := t.Size
+		if c.MRope = t.Grid; t.Grid {
+			size = lower.GridDefault(t)
+		}
+		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End}
 	}
 	return indented(c)
 }

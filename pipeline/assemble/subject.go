@@ -68,7 +68,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Vision = &verify.Vision{Rows: tower.Rows, Hidden: ref.HiddenWith, Filter: s.Pictures.Filter}
+		v.Vision = &verify.Vision{Rows: tower.Rows, GridRows: tower.GridRows, Hidden: ref.HiddenWith, Filter: s.Pictures.Filter}
 	}
 	if s.Decoder.Pooling != nil {
 		v.Vectors = ref.Vectors

@@ -18,6 +18,8 @@ const groupTokens = 2048
 // Windows describes the windows that states [tokens, Hidden] belong to, one after another.
 type Windows struct {
 	Lengths []int // in tokens
+	// Places are the positions of all tokens, by axis, if they are others than the indices within the windows.
+	Places [][]int
 	// Most bounds the tokens that are computed at a time, in whole windows; values below 1 mean 2048.
 	Most int64
 }
@@ -27,11 +29,12 @@ func Equal(n, length int) Windows { return Windows{Lengths: slices.Repeat([]int{
 
 // group is a run of windows whose activations are held at the same time.
 type group struct {
-	starts    []int // index of each window's first token within the group
-	lengths   []int // tokens of each window
-	positions []int // of each token within its window
-	totals    []int // tokens of each token's window
-	first     int   // index of the first token among all
+	starts    []int   // index of each window's first token within the group
+	lengths   []int   // tokens of each window
+	positions []int   // of each token within its window
+	places    [][]int // Windows.Places of the group
+	totals    []int   // tokens of each token's window
+	first     int     // index of the first token among all
 }
 
 // groups divides the windows into groups.
@@ -43,7 +46,7 @@ func (w Windows) groups() (groups []group, largest, longest int) {
 	var g group
 	for _, length := range w.Lengths {
 		if n := len(g.positions); n > 0 && int64(n+length) > limit {
-			groups = append(groups, g)
+			groups = append(groups, w.placed(g))
 			g = group{first: g.first + n}
 		}
 		g.starts = append(g.starts, len(g.positions))
@@ -54,9 +57,17 @@ func (w Windows) groups() (groups []group, largest, longest int) {
 		largest, longest = max(largest, len(g.positions)), max(longest, length)
 	}
 	if len(g.positions) > 0 {
-		groups = append(groups, g)
+		groups = append(groups, w.placed(g))
 	}
 	return groups, largest, longest
+}
+
+// placed returns a finished group with its places.
+func (w Windows) placed(g group) group {
+	for _, axis := range w.Places {
+		g.places = append(g.places, axis[g.first:g.first+len(g.positions)])
+	}
+	return g
 }
 
 // Layer is a layer of a model. One that is loaded belongs to one goroutine at a time.

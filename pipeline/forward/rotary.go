@@ -50,12 +50,31 @@ func (s *space) rotation(of *arch.Rope) rotation {
 	s.lock.Lock()
 	r := *s.ropes[of]
 	s.lock.Unlock()
+	if of.Axes != nil && s.places != nil {
+		return s.turning(of, &r.short)
+	}
 	return func(token int) (cos, sin []float32) {
 		t := &r.short
 		if of.Long != nil && s.totals[token] > of.Original {
 			t = &r.long
 		}
 		return t.at(s.positions[token])
+	}
+}
+
+// turning is rotation where each pair turns by one of several positions of a token.
+func (s *space) turning(of *arch.Rope, t *angles) rotation {
+	half := len(of.Axes)
+	all := make([]float32, 2*t.dim*s.tokens())
+	for token := range s.tokens() {
+		cos, sin := cut(all[2*t.dim*token:2*t.dim*(token+1)], t.dim)
+		for j, axis := range of.Axes {
+			c, s := t.at(s.places[axis][token])
+			cos[j], cos[half+j], sin[j], sin[half+j] = c[j], c[j], s[j], s[j]
+		}
+	}
+	return func(token int) (cos, sin []float32) {
+		return cut(all[2*t.dim*token:2*t.dim*(token+1)], t.dim)
 	}
 }
 
@@ -134,6 +153,9 @@ func (m *Model) addRope(r *arch.Rope, dim int) error {
 			}
 			m.fastest = max(m.fastest, math.Abs(f))
 		}
+	}
+	if r.Axes != nil && len(r.Axes) != r.Dim/2 {
+		return fmt.Errorf("%d axes for %d rotary frequencies: %w", len(r.Axes), r.Dim/2, tensor.ErrCorrupt)
 	}
 	m.ropes[r] = new(rotary)
 	return nil

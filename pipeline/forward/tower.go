@@ -17,13 +17,20 @@ type Tower struct {
 
 // NewTower is [New] for a tower.
 func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
-	if t.Patch < 1 || t.Side() < 1 || t.Cell < 1 || t.Side()%t.Cell != 0 || t.Rows() < 1 || t.Cell > 1 && t.States()-1 != t.Rows()*t.Cell*t.Cell {
+	frames := 1
+	if t.Grid {
+		frames = t.Frames
+	}
+	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.Positions.Tensor != "" || t.DropFirst) {
+		return nil, fmt.Errorf("a tower of patches of %d pixels, %d times, in cells of %d: %w", t.Patch, t.Frames, t.Cell, tensor.ErrCorrupt)
+	}
+	if !t.Grid && (t.Patch < 1 || t.Side() < 1 || t.Cell < 1 || t.Side()%t.Cell != 0 || t.Rows() < 1 || t.Cell > 1 && t.States()-1 != t.Rows()*t.Cell*t.Cell) {
 		return nil, fmt.Errorf("a tower of %d pixels, patches of %d, cells of %d: %w", t.Size, t.Patch, t.Cell, tensor.ErrCorrupt)
 	}
 	m := unchecked(&arch.Decoder{Hidden: t.Hidden, Layers: t.Layers}, src, threads)
 	cell := t.Cell * t.Cell * t.Hidden
 	err := cmp.Or(
-		m.checkLinear("patches", &t.Embedding, t.Hidden, 3*t.Patch*t.Patch),
+		m.checkLinear("patches", &t.Embedding, t.Hidden, 3*frames*t.Patch*t.Patch),
 		m.checkVector("class", t.Class, t.Hidden),
 		m.checkNorm("norm before the layers", t.PreNorm, t.Hidden),
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
@@ -68,6 +75,40 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if d.Cell > 1 {
 		x = t.cells(x)
 	}
+	return t.project(ctx, x)
+}
+
+// GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells.
+func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width int) ([]float32, error) {
+	d := t.tower
+	n := height * width
+	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 || len(patches) != n*d.Embedding.Weight.Cols {
+		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), height, width, d.Embedding.Weight.Cols)
+	}
+	x, err := t.product(ctx, patches, &d.Embedding)
+	if err != nil {
+		return nil, err
+	}
+	w := Windows{Lengths: []int{n}, Places: [][]int{make([]int, n), make([]int, n)}}
+	for i := range n {
+		cell, within := i/(d.Cell*d.Cell), i%(d.Cell*d.Cell)
+		w.Places[0][i] = cell/(width/d.Cell)*d.Cell + within/d.Cell
+		w.Places[1][i] = cell%(width/d.Cell)*d.Cell + within%d.Cell
+	}
+	for i := range d.Layers {
+		if err := t.pass.Layer(i).Forward(ctx, x, w); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.norm(x, d.PostNorm); err != nil {
+		return nil, err
+	}
+	return t.project(ctx, x)
+}
+
+// project turns the states of a picture, with those of a cell next to each other, into rows.
+func (t *Tower) project(ctx context.Context, x []float32) ([]float32, error) {
+	d := t.tower
 	if err := t.norm(x, d.Norm); err != nil {
 		return nil, err
 	}

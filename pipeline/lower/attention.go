@@ -190,6 +190,7 @@ func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
 // temperature returns the factor on queries, [1, tokens, 1, 1].
 func (b *builder) temperature(t *arch.Temperature) value {
 	name := fmt.Sprintf("/temperature_%d_%08x", int(t.Floor), math.Float32bits(float32(t.Scale)))
+	b.plainPositions()
 	return b.shares(name, func() value {
 		n := b.reshape(name+"/positions", b.positions, 1, -1, 1, 1)
 		if t.Offset != 0 {

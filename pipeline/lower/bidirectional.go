@@ -8,9 +8,12 @@ import (
 )
 
 // bidirectional is attention of every row to all rows of the call, or of its text, without a cache. Without a mask the Attention op
-// is causal, and with one it is wrong for several pictures or texts, so the scores are made by ordinary ops. q, k and v are
-// [1, rows, heads, dim].
+// is causal, and with one it is wrong for several texts or fixed pictures, so unless there is a mask of a picture of native size the
+// scores are made by ordinary ops. q, k and v are [1, rows, heads, dim].
 func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) value {
+	if b.towerMask != nil {
+		return b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{}, b.scores(at, a, q), k, v, *b.towerMask)
+	}
 	scale := a.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(a.HeadDim))

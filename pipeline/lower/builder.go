@@ -20,6 +20,8 @@ type builder struct {
 	context         int    // positions that the package can hold
 	latent          string // Options.Latent
 	tower           bool   // the graph is that of a tower
+	axes            bool   // positions have several axes
+	towerMask       *value // that of a tower whose pictures have any size
 	mask, positions value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions

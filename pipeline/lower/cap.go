@@ -119,6 +119,7 @@ func (b *builder) first() value {
 
 // floatPositions returns the call's positions, [1, tokens, 1].
 func (b *builder) floatPositions() value {
+	b.plainPositions()
 	return b.shares("/positions/float", func() value {
 		return b.toFloat("/positions/float", b.reshape("/positions/column", b.positions, 1, -1, 1))
 	})

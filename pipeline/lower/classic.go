@@ -32,7 +32,11 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
 	b.mask = b.input("attention_mask", mnn.DTFloat, maskDims(d)...)
-	b.positions = b.input("position_ids", mnn.DTInt32, 1, -1)
+	rows := int32(1)
+	if b.axes = turnsByAxes(d); b.axes {
+		rows = places
+	}
+	b.positions = b.input("position_ids", mnn.DTInt32, rows, -1)
 	var index value
 	if d.Pooling == nil {
 		index = b.input("logits_index", mnn.DTInt32, 1)

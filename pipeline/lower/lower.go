@@ -145,7 +145,11 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 		return nil, err
 	}
 	for _, t := range m.Towers {
-		part, err := tower(t)
+		lower := tower
+		if t.Grid {
+			lower = gridTower
+		}
+		part, err := lower(t)
 		if err != nil {
 			return nil, err
 		}

@@ -57,24 +57,40 @@ func (b *builder) rotary(r *arch.Rope) (cos, sin value) {
 	if n := len(b.angles); n > 0 {
 		at += "." + strconv.Itoa(n)
 	}
-	half := int32(r.Dim / 2)
-	q, low := b.rotaryRows()
-	sets := [][]float64{r.InvFreq}
-	if switches(r, b.context) {
-		sets = append(sets, r.Long)
-		second := b.beyond(r.Original)
-		q = b.binary(at+"/high_row", mnn.BinaryAdd, q, b.binary(at+"/high_set", mnn.BinaryMul, second, b.scalar(int32(b.high))))
-		low = b.binary(at+"/low_row", mnn.BinaryAdd, low, b.binary(at+"/low_set", mnn.BinaryMul, second, b.scalar(int32(b.split))))
-		b.whole = true
-		b.condition(fmt.Sprintf("other rotary factors hold in calls that go beyond position %d: a conversation that grows across it keeps the keys of its "+
-			"first tokens as they are, which differs from running the whole text again; prompts must not be divided (chunk)", r.Original))
+	if r.Axes != nil {
+		cos, sin = b.turnedByAxes(at, r)
+		b.whole = b.whole || !b.tower
+		if !b.tower {
+			b.condition("the engine gives wrong positions to pictures of a prompt in pieces, so prompts must not be divided (chunk)")
+		}
+	} else {
+		sets := [][]float64{r.InvFreq}
+		q, low := b.rotaryRows("/rotary", func() value { return b.positions })
+		if switches(r, b.context) {
+			sets = append(sets, r.Long)
+			second := b.beyond(r.Original)
+			q = b.binary(at+"/high_row", mnn.BinaryAdd, q, b.binary(at+"/high_set", mnn.BinaryMul, second, b.scalar(int32(b.high))))
+			low = b.binary(at+"/low_row", mnn.BinaryAdd, low, b.binary(at+"/low_set", mnn.BinaryMul, second, b.scalar(int32(b.split))))
+			b.whole = true
+			b.condition(fmt.Sprintf("other rotary factors hold in calls that go beyond position %d: a conversation that grows across it keeps the keys of its "+
+				"first tokens as they are, which differs from running the whole text again; prompts must not be divided (chunk)", r.Original))
+		}
+		cos, sin = b.turned(at, sets, r.Scale, q, low)
 	}
+	widen := func(name string, x value) value {
+		return b.reshape(name+"_heads", b.concat(name+"_pair", 1, x, x), 1, -1, 1, int32(r.Dim))
+	}
+	return widen(at+"/cos", cos), widen(at+"/sin", sin)
+}
+
+// turned looks up cosines and sines, [tokens, pairs], in tables of sets of frequencies, by rows of the high and the low table.
+func (b *builder) turned(at string, sets [][]float64, scale float64, q, low value) (cos, sin value) {
 	var cosH, sinH, cosL, sinL []float32
 	for _, freq := range sets {
 		cosH, sinH = angles(cosH, sinH, freq, b.high, b.split, 1)
-		cosL, sinL = angles(cosL, sinL, freq, b.split, 1, r.Scale)
+		cosL, sinL = angles(cosL, sinL, freq, b.split, 1, scale)
 	}
-	high, split := int32(len(sets)*b.high), int32(len(sets)*b.split)
+	high, split, half := int32(len(sets)*b.high), int32(len(sets)*b.split), int32(len(sets[0]))
 	ch := b.gather(at+"/cos_high", b.floats(at+"/table/cos_high", cosH, high, half), q)
 	sh := b.gather(at+"/sin_high", b.floats(at+"/table/sin_high", sinH, high, half), q)
 	cl := b.gather(at+"/cos_low", b.floats(at+"/table/cos_low", cosL, split, half), low)
@@ -84,24 +100,21 @@ func (b *builder) rotary(r *arch.Rope) (cos, sin value) {
 		b.binary(at+"/cos_cos", mnn.BinaryMul, ch, cl), b.binary(at+"/sin_sin", mnn.BinaryMul, sh, sl))
 	sin = b.binary(at+"/sin", mnn.BinaryAdd,
 		b.binary(at+"/sin_cos", mnn.BinaryMul, sh, cl), b.binary(at+"/cos_sin", mnn.BinaryMul, ch, sl))
-	widen := func(name string, x value) value {
-		return b.reshape(name+"_heads", b.concat(name+"_pair", 1, x, x), 1, -1, 1, int32(r.Dim))
-	}
-	return widen(at+"/cos", cos), widen(at+"/sin", sin)
+	return cos, sin
 }
 
 // rotaryRows splits the call's positions into rows of the high and of the low table, the same for all tables.
-func (b *builder) rotaryRows() (high, low value) {
-	high = b.shares("/rotary/high", func() value {
-		p := b.reshape("/rotary/position", b.positions, -1)
-		p = b.binary("/rotary/clamp_low", mnn.BinaryMaximum, p, b.scalar(0))
-		p = b.binary("/rotary/clamp_high", mnn.BinaryMinimum, p, b.scalar(int32(b.split*b.high-1)))
-		q := b.binary("/rotary/high", mnn.BinaryRealDiv, p, b.scalar(int32(b.split)))
-		back := b.binary("/rotary/high_positions", mnn.BinaryMul, q, b.scalar(int32(b.split)))
-		b.once["/rotary/low"] = b.binary("/rotary/low", mnn.BinarySub, p, back)
+func (b *builder) rotaryRows(at string, positions func() value) (high, low value) {
+	high = b.shares(at+"/high", func() value {
+		p := b.reshape(at+"/position", positions(), -1)
+		p = b.binary(at+"/clamp_low", mnn.BinaryMaximum, p, b.scalar(0))
+		p = b.binary(at+"/clamp_high", mnn.BinaryMinimum, p, b.scalar(int32(b.split*b.high-1)))
+		q := b.binary(at+"/high", mnn.BinaryRealDiv, p, b.scalar(int32(b.split)))
+		back := b.binary(at+"/high_positions", mnn.BinaryMul, q, b.scalar(int32(b.split)))
+		b.once[at+"/low"] = b.binary(at+"/low", mnn.BinarySub, p, back)
 		return q
 	})
-	return high, b.once["/rotary/low"]
+	return high, b.once[at+"/low"]
 }
 
 // beyond is 1 in a call whose last position is at least n, else 0, int32 [1].
@@ -115,6 +128,7 @@ func (b *builder) beyond(n int) value {
 
 // flatPositions returns the call's positions, int32 [tokens].
 func (b *builder) flatPositions() value {
+	b.plainPositions()
 	return b.shares("/positions", func() value { return b.reshape("/positions", b.positions, -1) })
 }
 

@@ -7,6 +7,38 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
+// gridPositions is the largest edge of a picture, in patches, of a tower that reads patches.
+const gridPositions = 1024
+
+// gridTower lowers a tower that reads patches of pictures of any size.
+func gridTower(t *arch.Tower) (*Part, error) {
+	b := newBuilder()
+	b.g.Outputs, b.tower, b.axes = []string{mnn.PictureRows}, true, true
+	b.split, b.high = rotarySplit(gridPositions)
+	x := b.input(mnn.PatchesInput, mnn.DTFloat, -1, int32(t.Embedding.Weight.Cols))
+	b.positions = b.input("position_ids", mnn.DTInt32, 2, -1)
+	mask := b.input("attention_mask", mnn.DTFloat, 1, -1, -1)
+	mask = b.op("/mask", mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{1}}, mask)
+	b.towerMask = &mask
+	hidden, cell := int32(t.Hidden), int32(t.Cell)
+	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
+	var err error
+	for i, l := range t.Layers {
+		if x, err = b.layer(i, l, x); err != nil {
+			return nil, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
+		}
+	}
+	if t.PostNorm != nil {
+		x = b.norm("/post_norm", x, t.PostNorm)
+	}
+	x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
+	if x, err = b.joined(t, x); err != nil {
+		return nil, fmt.Errorf("%s: %w", mnn.VisualPart, err)
+	}
+	b.g.Tensors[x] = mnn.PictureRows
+	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
+}
+
 // tower lowers a tower that reads pictures of one size to a graph from [1, 3, Size, Size] to [Rows, 1, width].
 func tower(t *arch.Tower) (*Part, error) {
 	b := newBuilder()
@@ -56,6 +88,11 @@ func (b *builder) projector(t *arch.Tower, x value) (value, error) {
 		x = b.op("/cells/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1, 3}}, x)
 		x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
 	}
+	return b.joined(t, x)
+}
+
+// joined applies the matrices of the projector.
+func (b *builder) joined(t *arch.Tower, x value) (value, error) {
 	if t.Norm != nil {
 		x = b.norm("/projector/norm", x, t.Norm)
 	}
@@ -69,6 +106,12 @@ func (b *builder) projector(t *arch.Tower, x value) (value, error) {
 
 // towerConditions are sentences about prompts with pictures.
 func towerConditions(t *arch.Tower) []string {
+	if t.Grid {
+		edge := t.Patch * t.Cell
+		return []string{fmt.Sprintf("a picture takes a token for each %d x %d pixels; the engine makes it as large as the height and width that a call or <hw> in a "+
+			"prompt gives, rounded to multiples of %d and at most %d, or without them %d x %d, whatever its shape, and does not smooth it",
+			edge, edge, edge, gridPositions*t.Patch, GridDefault(t), GridDefault(t))}
+	}
 	list := []string{fmt.Sprintf("a picture takes %d positions; the engine makes it %d x %d pixels, whatever its shape, and does not smooth it; "+
 		"height and width, where a call or a prompt gives them, must both be %d", t.Rows(), t.Size, t.Size, t.Size)}
 	if t.Start == "" {
@@ -78,4 +121,10 @@ func towerConditions(t *arch.Tower) []string {
 		list = append(list, t.Loss)
 	}
 	return list
+}
+
+// GridDefault is the edge in pixels of a picture for which a prompt gives no size.
+func GridDefault(t *arch.Tower) int {
+	edge := t.Patch * t.Cell
+	return 448 / edge * edge
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/runtime/picture"
 )
 
 // Towers make the rows, and models with them the logits, that transformers computed.
@@ -36,12 +37,16 @@ func TestPictures(t *testing.T) {
 				t.Fatal(err)
 			}
 			var rows []float32
-			for _, image := range want.Images {
-				x, err := tower.Rows(t.Context(), stagetest.Planes(image, src.Pictures.Mean, src.Pictures.Norm))
+			var grids [][2]int
+			for i, image := range want.Images {
+				x, err := seen(t, src, tower, image, want.Sizes, i)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := src.Model.Towers[0].Rows() * src.Decoder.Hidden; len(x) != n {
+				if want.Sizes != nil {
+					edge := src.Model.Towers[0].Patch * src.Model.Towers[0].Cell
+					grids = append(grids, [2]int{want.Sizes[i][0] / edge, want.Sizes[i][1] / edge})
+				} else if n := src.Model.Towers[0].Rows() * src.Decoder.Hidden; len(x) != n {
 					t.Fatalf("%d values for a picture, want %d", len(x), n)
 				}
 				rows = append(rows, x...)
@@ -51,7 +56,7 @@ func TestPictures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, err := m.HiddenWith(t.Context(), want.IDs, src.Pictures.Pad, rows)
+			h, err := m.HiddenWith(t.Context(), want.IDs, src.Pictures.Pad, rows, grids)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,6 +67,19 @@ func TestPictures(t *testing.T) {
 			near(t, "logits", want.Logits, logits, 1e-5)
 		})
 	}
+}
+
+// seen are the rows of a picture.
+func seen(t *testing.T, src *source.Source, tower *forward.Tower, image []byte, sizes [][2]int, i int) ([]float32, error) {
+	norm := picture.Norm{Mean: src.Pictures.Mean, Scale: src.Pictures.Norm}
+	if sizes == nil {
+		return tower.Rows(t.Context(), stagetest.Planes(image, norm.Mean, norm.Scale))
+	}
+	x, err := (&picture.Image{Height: sizes[i][0], Width: sizes[i][1], Pix: image}).Patches(norm, src.Model.Towers[0].Patch)
+	if err != nil {
+		return nil, err
+	}
+	return tower.GridRows(t.Context(), x.Pixels, x.Grid.Height, x.Grid.Width)
 }
 
 // near requires that values differ by at most a part of the largest of them.

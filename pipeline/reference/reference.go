@@ -136,8 +136,9 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	return h, m.Norm(h)
 }
 
-// HiddenWith is Hidden for one window whose tokens pad become rows [n, Hidden], in order.
-func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error) {
+// HiddenWith is Hidden for one window whose tokens pad become rows [n, Hidden], in order. For a model whose positions have several axes,
+// grids are the heights and widths of the pictures, in rows.
+func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error) {
 	windows, width := [][]int32{window}, m.decoder.Hidden
 	embedding, err := m.pass.Embedding()
 	if err != nil {
@@ -152,10 +153,39 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 			rows = rows[copy(h[i*width:(i+1)*width], rows):]
 		}
 	}
-	if err := m.layers(ctx, h, windows, func(int, []float32) error { return nil }); err != nil {
+	w := m.windows(windows)
+	if grids != nil {
+		w.Places = places(window, pad, grids)
+	}
+	if err := m.layers(ctx, h, w, func(int, []float32) error { return nil }); err != nil {
 		return nil, err
 	}
 	return h, m.Norm(h)
+}
+
+// places are the positions of a window with pictures on three axes. Text counts up on all of them. A picture stays where it begins on the
+// first one, and its rows and columns count from there on the others; after it, counting goes on above its largest position.
+func places(window []int32, pad int32, grids [][2]int) [][]int {
+	out := make([][]int, 3)
+	put := func(t, row, column int) {
+		out[0], out[1], out[2] = append(out[0], t), append(out[1], row), append(out[2], column)
+	}
+	next := 0
+	for i := 0; i < len(window); i++ {
+		if window[i] != pad || len(grids) == 0 {
+			put(next, next, next)
+			next++
+			continue
+		}
+		height, width := grids[0][0], grids[0][1]
+		grids = grids[1:]
+		for k := range height * width {
+			put(next, next+k/width, next+k%width)
+		}
+		i += height*width - 1
+		next += max(height, width)
+	}
+	return out
 }
 
 // Norm applies the final norm to rows of the last states that [Model.Layers] returned, in place.
@@ -189,12 +219,11 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	if err != nil {
 		return nil, err
 	}
-	return h, m.layers(ctx, h, windows, after)
+	return h, m.layers(ctx, h, m.windows(windows), after)
 }
 
 // layers runs all layers over the states h of all windows, in place.
-func (m *Model) layers(ctx context.Context, h []float32, windows [][]int32, after func(layer int, hidden []float32) error) error {
-	w := m.windows(windows)
+func (m *Model) layers(ctx context.Context, h []float32, w forward.Windows, after func(layer int, hidden []float32) error) error {
 	for i := range m.decoder.Layers {
 		if err := m.pass.Layer(i).Forward(ctx, h, w); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -35,6 +36,28 @@ type processor struct {
 	Resample  *int      `json:"resample"`
 	Crop      *bool     `json:"do_center_crop"`
 	Pad       *bool     `json:"do_pad"`
+	Least     *int      `json:"min_pixels"`
+	Most      *int      `json:"max_pixels"`
+	// Sizes is another place of the two.
+	Sizes json.RawMessage `json:"size"`
+}
+
+// pixels is the condition for pictures of any size.
+func (x *processor) pixels() string {
+	least, most := x.Least, x.Most
+	var edges struct {
+		Shortest *int `json:"shortest_edge"`
+		Longest  *int `json:"longest_edge"`
+	}
+	if json.Unmarshal(x.Sizes, &edges) == nil { // families have other forms of it
+		least, most = cmp.Or(least, edges.Shortest), cmp.Or(most, edges.Longest)
+	}
+	const text = "the library keeps the shape of a picture and its size"
+	if least == nil || most == nil {
+		return text + "; the engine does not: pass height and width"
+	}
+	return fmt.Sprintf("%s, if it has %d to %d pixels, and makes it so large or small if not; the engine does not: pass such a height and width",
+		text, *least, *most)
 }
 
 // readPictures reads how pictures are prepared for a tower.
@@ -79,7 +102,13 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 		if x.Pad != nil && *x.Pad {
 			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
 		}
+		if t.Grid {
+			p.Conditions = append(p.Conditions, x.pixels())
+		}
 		return p, nil
+	}
+	if t.Grid {
+		p.Conditions = append(p.Conditions, x.pixels())
 	}
 	return p, p.normalise(&x)
 }

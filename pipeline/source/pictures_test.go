@@ -68,6 +68,37 @@ func TestPictures(t *testing.T) {
 	}
 }
 
+// What the library makes of the size of a picture is a condition, if the tower takes any.
+func TestPicturePixels(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	for name, c := range map[string]struct {
+		file any
+		want string
+	}{
+		"no file":     {nil, "its size; the engine does not: pass height and width"},
+		"old keys":    {object{"min_pixels": 784, "max_pixels": 100000}, "if it has 784 to 100000 pixels"},
+		"new keys":    {object{"size": object{"shortest_edge": 3136, "longest_edge": 12845056}}, "if it has 3136 to 12845056 pixels"},
+		"both":        {object{"min_pixels": 784, "size": object{"shortest_edge": 3136, "longest_edge": 12845056}}, "if it has 784 to 12845056 pixels"},
+		"another one": {object{"size": 224}, "its size; the engine does not: pass height and width"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src, err := openSeeing(t, "qwen2_vl-tied", object{"preprocessor_config.json": c.file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := src.Pictures
+			if len(p.Conditions) != 1 || !strings.Contains(p.Conditions[0], c.want) {
+				t.Errorf("%q, want %q", p.Conditions, c.want)
+			}
+			if p.Pad != 322 || p.Start != 320 || p.End != 321 {
+				t.Errorf("tokens %d, %d, %d", p.Pad, p.Start, p.End)
+			}
+		})
+	}
+}
+
 // The filter is that of the file, bicubic by default, and 0 if this program does not have it.
 func TestPictureFilter(t *testing.T) {
 	t.Parallel()

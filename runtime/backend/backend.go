@@ -7,6 +7,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
@@ -75,6 +76,9 @@ type Call struct {
 	Embeddings []float32
 	// Tokens of each state.
 	Tokens int
+	// Positions, if set, are the positions [axes, Tokens] of the tokens of the only state, for graphs whose positions have several axes. Without
+	// them all axes count tokens.
+	Positions []int32
 	// Offset is added to the positions of the tokens; whether the cache holds the positions before is not checked.
 	Offset int
 	// All requests the logits of every position instead of the last.
@@ -89,6 +93,24 @@ type Call struct {
 	// Peaks, if set, is called with the largest magnitude in the outputs of ops that compute, once for each state or all of them;
 	// a NaN if there is one; of ops of experts, once for each call of the expert. Ops that were fused with the next one, and deferred logits, are left out.
 	Peaks func(op *mnn.Op, peak float32)
+}
+
+// Place writes the positions of the tokens of one of several states, of which before are cached, to ids, [axes, states, Tokens].
+func (c *Call) Place(ids []int32, state, states, before int) error {
+	if c.Positions != nil {
+		if len(c.Positions) != len(ids) {
+			return fmt.Errorf("internal error: %d positions, the graph wants %d", len(c.Positions), len(ids))
+		}
+		copy(ids, c.Positions)
+		return nil
+	}
+	axes := len(ids) / (states * c.Tokens)
+	for axis := range axes {
+		for t := range c.Tokens {
+			ids[(axis*states+state)*c.Tokens+t] = int32(c.Offset + before + t)
+		}
+	}
+	return nil
 }
 
 // State is the memory of one conversation: the KV cache, and the states of recurrent layers. It belongs to the Executable that

@@ -17,11 +17,13 @@ func WeightFile(part string) string { return GraphFile(part) + ".weight" }
 // VisualPart is the name of the part of a package that reads pictures: a tower.
 const VisualPart = "visual"
 
-// The names of the input and the output of a tower that reads pictures of one size. The engine chooses the way in which it reads
+// The names of the input of a tower that reads pictures of one size, and of the output of towers. The engine chooses the way in which it reads
 // pictures by the name and the number of the inputs.
 const (
 	PicturesInput = "input_images"
-	PictureRows   = "image_embeds"
+	// PatchesInput is that of a tower that reads the patches of pictures of any size.
+	PatchesInput = "patches"
+	PictureRows  = "image_embeds"
 )
 
 // LayerOutput names the op that adds the last branch of layer i to the residual stream.

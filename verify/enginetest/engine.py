@@ -3,7 +3,8 @@
 Reads one JSON object a line from standard input and answers with one JSON object a line:
 
     {"package": DIR, "config": {...}, "script": [null, [ids], ...], "out": FILE}   logits, float32 little endian, to FILE
-    {"package": DIR, "script": [{"text": "...", "images": [BASE64]}, [ids]], "out": FILE}   the same with pictures, and the ids of each text
+    {"package": DIR, "script": [{"text": "...", "images": [{"height": N, "width": N, "data": BASE64}]}, [ids]], "out": FILE}
+                                                                                   the same with pictures, and the ids of each text
     {"package": DIR, "texts": ["..."]}                                             ids of each text
     {"package": DIR, "bytes": ["base64"], "decode": N}                             ids of each text, and what ids -2 to N-1 print,
                                                                                    null if that is not UTF-8
@@ -11,7 +12,7 @@ Reads one JSON object a line from standard input and answers with one JSON objec
     {"package": DIR, "config": {...}, "reranker": "gte" or "qwen3", "query": "...", "instruct": "...", "documents": ["..."]}
                                                                                    score of each document, all at once and one by one
 
-A script feeds ids, call by call; null starts a new conversation. Pictures are squares of red, green and blue bytes.
+A script feeds ids, call by call; null starts a new conversation. Pictures are red, green and blue bytes.
 
 A job runs in a process of its own: the engine keeps global state, and a package it cannot read may end the process.
 """
@@ -56,6 +57,8 @@ def run(job):
     llm = MNN.llm.create(os.path.join(job["package"], "config.json"))
     conf = {"backend_type": "cpu", "thread_num": 1, "precision": "high", "memory": "high", "all_logits": True, "use_mmap": False,
             "use_template": False, "reuse_kv": False, "tmp_path": tempfile.mkdtemp()}
+    # A prompt of texts and pictures begins with generate_init, which forgets the conversation unless reuse_kv is set.
+    conf["reuse_kv"] = any(isinstance(x, dict) for x in job.get("script", []))
     conf.update(job.get("config", {}))
     llm.set_config(conf)
     llm.load()
@@ -71,6 +74,7 @@ def run(job):
                 llm.reset()
                 continue
             if isinstance(ids, dict):
+                llm.generate_init()  # without it, positions of pictures stay those of the first prompt
                 ids = list(map(int, llm.tokenizer_encode({"text": ids["text"], "images": [picture(x) for x in ids["images"]]})))
                 read.append(ids)
             # All rows, or with "chunk" those of the last piece.
@@ -80,13 +84,12 @@ def run(job):
     return {"rows": rows, "ids": read}
 
 
-def picture(data):
+def picture(x):
     import MNN.expr as F
 
-    rgb = np.frombuffer(base64.b64decode(data), np.uint8)
-    n = int((rgb.size // 3) ** 0.5)
-    bgr = np.ascontiguousarray(rgb.reshape(n, n, 3)[:, :, ::-1])
-    return {"data": F.const(bgr.flatten().tolist(), [n, n, 3], F.NHWC, F.uint8), "height": n, "width": n}
+    shape = [x["height"], x["width"], 3]
+    bgr = np.ascontiguousarray(np.frombuffer(base64.b64decode(x["data"]), np.uint8).reshape(shape)[:, :, ::-1])
+    return {"data": F.const(bgr.flatten().tolist(), shape, F.NHWC, F.uint8), "height": shape[0], "width": shape[1]}
 
 
 def prints(llm, i):

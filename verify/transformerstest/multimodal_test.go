@@ -79,21 +79,33 @@ var multimodalFamilies = map[string]family{
 	"qwen2_vl": {
 		config: seeing("qwen2-untied", "qwen2_vl_text", object{
 			"model_type": "qwen2_vl", "architectures": []string{"Qwen2VLForConditionalGeneration"}, "tie_word_embeddings": false,
-			"vision_config":  object{"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "patch_size": 4},
+			"vision_config":  object{"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 1},
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		}),
-		honours: inner("text_config", oneOf(qwenText, []object{
+		honours: inner("text_config", oneOf(slices.DeleteFunc(slices.Clone(qwenText), slides), []object{
 			{"rope_parameters": removed, "rope_theta": 300, "rope_scaling": object{"type": "mrope", "mrope_section": []int{2, 3, 3}}},
 			{"rope_parameters": object{"rope_type": "linear", "factor": 4, "rope_theta": 300, "mrope_section": []int{2, 3, 3}}},
 		})),
 		refuses: []refusal{
 			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
 			{`text_config.attention_bias: unknown`, object{"text_config.attention_bias": false}},
+			{`text_config.use_sliding_window: windows together`, object{
+				"text_config.use_sliding_window": true, "text_config.sliding_window": 16, "text_config.max_window_layers": 1, "text_config.layer_types": removed}},
+			{`mrope_section [4 5 6] does not add up`, object{"text_config.rope_parameters.mrope_section": []int{4, 5, 6}}},
+			{`vision_config.spatial_merge_size: 1 is not supported`, object{"vision_config.spatial_merge_size": 1}},
 		},
-		same: []object{{"text_config.sliding_window": 16, "text_config.max_window_layers": 0}, {"text_config.rope_parameters.rope_type": removed}},
-		shapes: inner("text_config", with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
-			object{"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
-			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}})),
+		same: []object{
+			{"text_config.sliding_window": 16, "text_config.max_window_layers": 0}, {"text_config.rope_parameters.rope_type": removed},
+			{"vision_config.rope_parameters": object{"rope_theta": 1e4}},
+		},
+		shapes: []object{
+			{"text_config.num_attention_heads": 6, "text_config.num_key_value_heads": 3, "text_config.hidden_size": 60, "vision_config.hidden_size": 60,
+				"text_config.num_hidden_layers": 1, "text_config.vocab_size": 321, "text_config.layer_types": removed,
+				"text_config.rope_parameters.mrope_section": []int{2, 2, 1}},
+			{"text_config.num_attention_heads": 3, "text_config.num_key_value_heads": 1, "text_config.hidden_size": 240, "vision_config.hidden_size": 240,
+				"text_config.num_hidden_layers": 2, "text_config.layer_types": removed, "text_config.rope_parameters.mrope_section": []int{20, 10, 10}},
+			{"vision_config.depth": 2, "vision_config.embed_dim": 48, "vision_config.num_heads": 3, "vision_config.mlp_ratio": 2},
+		},
 	},
 	"qwen2_5_vl": {
 		config: flat(seeing("qwen2-untied", "qwen2_5_vl_text", object{
@@ -209,6 +221,9 @@ var qwen3Text = []object{
 	{"head_dim": 24},
 	{"intermediate_size": 33},
 }
+
+// slides are changes that give layers a window.
+func slides(change object) bool { return change["use_sliding_window"] == true }
 
 // capped are changes that bound logits.
 func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }

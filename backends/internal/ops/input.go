@@ -10,7 +10,7 @@ import (
 // CheckInput refuses inputs that engines do not feed.
 func CheckInput(name string) error {
 	switch name {
-	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput:
+	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput:
 		return nil
 	}
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
@@ -32,3 +32,14 @@ func Pictures(p *mnn.Input, n int) ([]int, error) {
 	}
 	return shape, nil
 }
+
+// Axes is the number of axes of an input of positions, [axes, tokens].
+func Axes(p *mnn.Input) int {
+	if len(p.Dims) != 2 {
+		return 1
+	}
+	return max(1, int(p.Dims[0]))
+}
+
+// EveryPair reports whether an input is the mask of a tower, [1, tokens, tokens], by which everything is seen.
+func EveryPair(p *mnn.Input) bool { return len(p.Dims) == 3 }

@@ -296,7 +296,10 @@ TWINS = {
 # transformer, those of the whole, and what preprocessor_config.json says, if there is one. pictures.safetensors has a prompt with two
 # pictures and twelve tokens after it, then a second prompt with a third picture: ids, the rows of the pictures, and logits.
 PICTURE_TOKENS = ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
+QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
+QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
 CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
 VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
 VISION = {
@@ -314,6 +317,10 @@ VISION = {
         VIT, hidden_size=32, num_attention_heads=4, use_absolute_position_embeddings=False, hidden_act="gelu_pytorch_tanh"), dict(
         vision_feature_layer=-2, downsample_ratio=1.0, projector_hidden_act="gelu_pytorch_tanh"), dict(
         do_normalize=True, image_mean=[0.5, 0.5, 0.5], image_std=[0.5, 0.5, 0.5])),
+    "qwen2_vl": ("Qwen2VL", QWEN, dict(**rope(rope_theta=1e6, mrope_section=[1, 1, 2])), QWEN2_VL, {}, None),
+    "qwen2_vl-tied": ("Qwen2VL", QWEN, dict(num_attention_heads=2, tie_word_embeddings=True, **rope(mrope_section=[2, 3, 3])), dict(
+        QWEN2_VL, embed_dim=40, mlp_ratio=1, depth=1, hidden_act="gelu"), dict(tie_word_embeddings=True), dict(
+        do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
     "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
         VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
         downsample_ratio=0.25, tie_word_embeddings=True), None),
@@ -358,15 +365,15 @@ def stepwise(model, ids):
     return torch.cat(rows).float().contiguous()
 
 
-def picture(size, kind, rng):
-    """A picture of [size, size, 3] bytes: smooth colours, a few flat areas with hard edges, or noise."""
-    y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+def picture(height, width, kind, rng):
+    """A picture of [height, width, 3] bytes: smooth colours, a few flat areas with hard edges, or noise."""
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     if kind == 0:
         p = torch.stack([127 + 110 * torch.sin(x / (3.0 + c)) * torch.cos(y / (5.0 - c)) for c in range(3)], -1)
     elif kind == 1:
-        p = torch.stack([((x > size // 3).int() * 120 + (y > size // (2 + c)).int() * 90 + 20 * c).float() for c in range(3)], -1)
+        p = torch.stack([((x > width // 3).int() * 120 + (y > height // (2 + c)).int() * 90 + 20 * c).float() for c in range(3)], -1)
     else:
-        p = torch.randint(0, 256, (size, size, 3), generator=rng).float()
+        p = torch.randint(0, 256, (height, width, 3), generator=rng).float()
     return p.clamp(0, 255).to(torch.uint8)
 
 
@@ -374,27 +381,46 @@ def pictured(name, model, tok, rng):
     """The golden of a model that reads pictures."""
     pad, start, end = VISION[name][1]
     config, said = model.config.vision_config, VISION[name][5] or {}
-    size = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+    grid = hasattr(config, "spatial_merge_size")
+    size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "siglip_vision_model": ([0.5] * 3, [0.5] * 3)}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
     mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
-    images = [picture(size, k, rng) for k in range(3)]
-    pixels = torch.stack([((p.float() / 255 - mean) / std).permute(2, 0, 1) for p in images])
-    rows = model.get_image_features(pixels).pooler_output
-    rows = torch.stack(list(rows)).float()
+    edge = config.patch_size * config.spatial_merge_size if grid else 0
+    # Wide, high, and square.
+    sizes = [(3 * edge, 5 * edge), (6 * edge, 2 * edge), (2 * edge, 2 * edge)] if grid else [(size, size)] * 3
+    images = [picture(h, w, k, rng) for k, (h, w) in enumerate(sizes)]
+    pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for p in images]
+    more = {}
+    if grid:
+        more["image_grid_thw"] = torch.tensor([[1, h // config.patch_size, w // config.patch_size] for h, w in sizes])
+        pixels = torch.cat([patched(p, config.patch_size) for p in pixels])
+    else:
+        pixels = torch.stack(pixels)
+    rows = [r.float() for r in model.get_image_features(pixels, **more).pooler_output]
     encode = lambda text: tok.encode(text, add_special_tokens=False).ids
-    mark = [tok.token_to_id(pad)] * rows.shape[1]
-    if start:
-        mark = [tok.token_to_id(start)] + mark + [tok.token_to_id(end)]
+    around = ([tok.token_to_id(start)], [tok.token_to_id(end)]) if start else ([], [])
+    marks = iter([around[0] + [tok.token_to_id(pad)] * len(r) + around[1] for r in rows])
     parts = [["Look at this: ", " and then at ", " What is different?"], [" Now compare with ", " Is it brighter?"]]
-    turns = [sum(([*mark] if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
+    turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
     steps = torch.randint(3, 300, (12,), generator=rng).tolist()
     ids = torch.tensor([turns[0] + steps + turns[1]])
-    logits = model(input_ids=ids, pixel_values=pixels, use_cache=False).logits[0].float().contiguous()
+    if grid:
+        more["mm_token_type_ids"] = (ids == tok.token_to_id(pad)).int()
+    logits = model(input_ids=ids, pixel_values=pixels, use_cache=False, **more).logits[0].float().contiguous()
     assert torch.isfinite(logits).all(), name
-    return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": rows.contiguous(), "logits": logits} | {
+    return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": (torch.cat if grid else torch.stack)(rows).contiguous(), "logits": logits} | (
+        {"sizes": torch.tensor(sizes)} if grid else {}) | {
         f"image_{k}": p.contiguous() for k, p in enumerate(images)}
+
+
+def patched(pixels, edge):
+    """The patches of a picture [3, height, width], each twice, in the order of cells of two by two."""
+    _, h, w = pixels.shape
+    x = pixels.reshape(3, h // edge // 2, 2, edge, w // edge // 2, 2, edge).permute(1, 4, 2, 5, 0, 3, 6)
+    return x[:, :, :, :, :, None].expand(-1, -1, -1, -1, -1, 2, -1, -1).reshape(h * w // edge // edge, -1)
 
 
 def make_vision(name, dir):
@@ -404,7 +430,8 @@ def make_vision(name, dir):
     rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
     first = len(tokenizer["model"]["vocab"])
-    tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(PICTURE_TOKENS)]
+    words = QWEN_TOKENS if marks == QWEN else PICTURE_TOKENS
+    tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(words)]
     (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
     if said:
@@ -412,7 +439,7 @@ def make_vision(name, dir):
     tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
     pad = tok.token_to_id(marks[0])
     config = getattr(transformers, prefix + "Config")(
-        text_config={**SMALL, "vocab_size": first + len(PICTURE_TOKENS), **text}, vision_config=dict(vision),
+        text_config={**SMALL, "vocab_size": first + len(words), **text}, vision_config=dict(vision),
         **{("image_token_index" if prefix == "Llava" else "image_token_id"): pad, "tie_word_embeddings": False, **outer})
     config._attn_implementation = "eager"
     model = getattr(transformers, prefix + "ForConditionalGeneration")(config).float().eval()

@@ -89,9 +89,23 @@ type Pictures struct {
 	IDs           []int32
 	Prompt, Steps int
 	Logits        []float32
-	// Rows are those of the pictures, one picture after another; Images are [height, width, 3] bytes of red, green and blue.
+	// Rows are those of the pictures, one picture after another; Images are [height, width, 3] bytes of red, green and blue, and Sizes the
+	// heights and widths, nil if all are squares.
 	Rows   []float32
 	Images [][]byte
+	Sizes  [][2]int
+}
+
+// Size returns the height and width of a picture.
+func (p *Pictures) Size(i int) (height, width int) {
+	if p.Sizes != nil {
+		return p.Sizes[i][0], p.Sizes[i][1]
+	}
+	n := 1
+	for n*n*3 < len(p.Images[i]) {
+		n++
+	}
+	return n, n
 }
 
 // The prompts of the conversation, in the form in which the engine takes them: image_0 is the first picture of the prompt.
@@ -116,6 +130,10 @@ func ReadPictures(path string) (*Pictures, error) {
 		case "first":
 			n := ids(raw)
 			p.Prompt, p.Steps = int(n[0]), int(n[1])
+		case "sizes":
+			for n := ids(raw); len(n) > 0; n = n[2:] {
+				p.Sizes = append(p.Sizes, [2]int{int(n[0]), int(n[1])})
+			}
 		case "rows":
 			p.Rows = floats(raw)
 		case "logits":
