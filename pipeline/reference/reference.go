@@ -140,11 +140,7 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 // grids are the heights and widths of the pictures, in rows.
 func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error) {
 	windows, width := [][]int32{window}, m.decoder.Hidden
-	embedding, err := m.pass.Embedding()
-	if err != nil {
-		return nil, err
-	}
-	h, err := embedding.States(ctx, windows)
+	h, err := m.states(ctx, windows)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +204,15 @@ func (m *Model) Layers(ctx context.Context, windows [][]int32, visit func(layer 
 
 // forward runs all layers over all windows and returns the residual stream after the last one.
 func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer int, hidden []float32) error) ([]float32, error) {
+	h, err := m.states(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	return h, m.layers(ctx, h, m.windows(windows), after)
+}
+
+// states returns what enters layer 0: [total tokens, Hidden], windows one after another. All windows must fit the memory limit.
+func (m *Model) states(ctx context.Context, windows [][]int32) ([]float32, error) {
 	if m.Fit(windows) < len(windows) {
 		return nil, m.tooLarge(windows)
 	}
@@ -215,11 +220,7 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	if err != nil {
 		return nil, err
 	}
-	h, err := embedding.States(ctx, windows)
-	if err != nil {
-		return nil, err
-	}
-	return h, m.layers(ctx, h, m.windows(windows), after)
+	return embedding.States(ctx, windows)
 }
 
 // layers runs all layers over the states h of all windows, in place.

@@ -15,27 +15,17 @@ import (
 const tinyCheckpoint = "../../testdata/tiny-qwen3"
 
 // factsDir is a checkpoint of small files only: the tokenizer of the tiny model, and what a test writes.
-func factsDir(t *testing.T, files map[string]string) string {
+func factsDir(t *testing.T, list map[string]string) string {
 	t.Helper()
-	dir := t.TempDir()
 	b, err := os.ReadFile(filepath.Join(tinyCheckpoint, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files["tokenizer.json"] = string(b)
-	if files["config.json"] == "" {
-		files["config.json"] = "{}"
+	list["tokenizer.json"] = string(b)
+	if list["config.json"] == "" {
+		list["config.json"] = "{}"
 	}
-	for name, text := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return files(t, list)
 }
 
 func TestTemplateSources(t *testing.T) {
