@@ -35,6 +35,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Bounds of an index.
@@ -42,7 +43,10 @@ const (
 	// MaxReleases bounds the history of a channel; the oldest releases are forgotten.
 	MaxReleases = 32
 	maxChannels = 64
-	maxPackages = 128 // of a release; a recipe makes at most 101
+	// maxPackages bounds a release: thousands of repositories in several variants each.
+	maxPackages = 8192
+	// maxEntries bounds the packages of all releases of a history, so that an index stays below MaxSize.
+	maxEntries  = 2 * maxPackages
 	maxText     = 255 // bytes of a name
 	maxBackends = 16
 )
@@ -118,8 +122,8 @@ func (r Release) check() error {
 	if r.Moved.IsZero() {
 		return fmt.Errorf("a release has no time")
 	}
-	if len(r.Packages) == 0 || len(r.Packages) > maxPackages {
-		return fmt.Errorf("a release has %d packages, not 1 to %d", len(r.Packages), maxPackages)
+	if n := len(r.Packages); n == 0 || n > maxPackages {
+		return fmt.Errorf("a release has %d packages, not 1 to %d: %w", n, maxPackages, tensor.ErrUnsupported)
 	}
 	for i, p := range r.Packages {
 		if i > 0 && r.Packages[i-1].Name >= p.Name {

@@ -46,8 +46,12 @@ func (h History) current() int {
 func (h History) Move(now time.Time, list []Package) (History, Status) {
 	next := Release{Moved: second(now), Packages: slices.Clone(list)}
 	if was, ok := h.Current(); ok {
+		replaced := map[string]bool{}
+		for _, p := range list {
+			replaced[p.Name] = true
+		}
 		for _, p := range was.Packages {
-			if !slices.ContainsFunc(list, func(o Package) bool { return o.Name == p.Name }) {
+			if !replaced[p.Name] {
 				next.Packages = append(next.Packages, p)
 			}
 		}
@@ -61,7 +65,19 @@ func (h History) Move(now time.Time, list []Package) (History, Status) {
 		return h, Withdrawn
 	}
 	moved := append(History{next}, h...)
-	return moved[:min(len(moved), MaxReleases)], Moved
+	return moved.newest(), Moved
+}
+
+// newest leaves out the oldest releases of a history that is too long, or has too many packages in all.
+func (h History) newest() History {
+	h = h[:min(len(h), MaxReleases)]
+	left := maxEntries
+	for i, r := range h {
+		if left -= len(r.Packages); left < 0 {
+			return h[:max(i, 1)]
+		}
+	}
+	return h
 }
 
 // HasWithdrawn reports whether a rollback took back a release with these packages.
@@ -84,7 +100,7 @@ func (h History) Without(now time.Time, name string) (History, error) {
 		return nil, fmt.Errorf("%s is the only package of the channel, which cannot be empty", name)
 	}
 	moved := append(History{{Moved: second(now), Packages: left}}, h...)
-	return moved[:min(len(moved), MaxReleases)], nil
+	return moved.newest(), nil
 }
 
 // ErrNoEarlier is the error for a rollback of a channel that has no earlier release.

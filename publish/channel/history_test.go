@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 var start = time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
@@ -93,6 +94,40 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	if len(h) != MaxReleases || h[0].Packages[0].At != fmt.Sprint(MaxReleases+2) {
 		t.Errorf("%d releases, %s", len(h), h.text())
+	}
+}
+
+// TestLargeRelease: a release has the packages of hundreds of repositories; the history keeps as many releases as an index holds.
+func TestLargeRelease(t *testing.T) {
+	release := func(n int, version string) (list []Package) {
+		for i := range n {
+			list = append(list, pkg(fmt.Sprintf("%s-%05d", strings.Repeat("n", 100), i), version))
+		}
+		return list
+	}
+	var h History
+	for i := range 8 {
+		h, _ = h.Move(start, release(3000, fmt.Sprint(i)))
+	}
+	if len(h) != maxEntries/3000 || h[0].Packages[0].At != "7" || h[1].Packages[0].At != "6" {
+		t.Errorf("%d releases", len(h))
+	}
+	b, err := (Index{"stable": h}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err := Parse(b); err != nil || !x["stable"].Equal(h) {
+		t.Errorf("%d bytes: %v", len(b), err)
+	}
+	// The largest release still has one before it to go back to; a larger one is refused.
+	h, _ = History{}.Move(start, release(maxPackages, "1"))
+	h, _ = h.Move(start, release(maxPackages, "2"))
+	if b, err = (Index{"stable": h}).Marshal(); err != nil || len(h) != 2 {
+		t.Errorf("%d releases, %d bytes: %v", len(h), len(b), err)
+	}
+	h, _ = h.Move(start, release(maxPackages+1, "3"))
+	if _, err := (Index{"stable": h}).Marshal(); !errors.Is(err, tensor.ErrUnsupported) {
+		t.Errorf("one package too many: %v", err)
 	}
 }
 

@@ -12,7 +12,7 @@ const (
 	// FileName is the name of an index in a place.
 	FileName = "channels.json"
 	// MaxSize bounds an index in bytes.
-	MaxSize = 4 << 20
+	MaxSize = 32 << 20
 
 	version = 1
 )
@@ -62,7 +62,7 @@ func (x Index) Marshal() ([]byte, error) {
 	}
 	b, err := json.MarshalIndent(document{version, x}, "", " ")
 	if err == nil && len(b) >= MaxSize {
-		err = fmt.Errorf("%s would have %d bytes, the limit is %d", FileName, len(b), MaxSize)
+		err = fmt.Errorf("%s would have %d bytes, the limit is %d: %w", FileName, len(b), MaxSize, tensor.ErrUnsupported)
 	}
 	return append(b, '\n'), err
 }
