@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -61,12 +62,7 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range d.Layers {
-		if err := t.pass.Layer(i).Forward(ctx, x, Equal(1, d.States())); err != nil {
-			return nil, err
-		}
-	}
-	if err := t.norm(x, d.PostNorm); err != nil {
+	if err := t.layers(ctx, x, Equal(1, d.States())); err != nil {
 		return nil, err
 	}
 	if d.DropFirst {
@@ -95,15 +91,20 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 		w.Places[0][i] = cell/(width/d.Cell)*d.Cell + within/d.Cell
 		w.Places[1][i] = cell%(width/d.Cell)*d.Cell + within%d.Cell
 	}
-	for i := range d.Layers {
-		if err := t.pass.Layer(i).Forward(ctx, x, w); err != nil {
-			return nil, err
-		}
-	}
-	if err := t.norm(x, d.PostNorm); err != nil {
+	if err := t.layers(ctx, x, w); err != nil {
 		return nil, err
 	}
 	return t.project(ctx, x)
+}
+
+// layers applies all layers, and the norm after them, in place.
+func (t *Tower) layers(ctx context.Context, x []float32, w Windows) error {
+	for i := range t.tower.Layers {
+		if err := t.pass.Layer(i).Forward(ctx, x, w); err != nil {
+			return err
+		}
+	}
+	return t.norm(x, t.tower.PostNorm)
 }
 
 // project turns the states of a picture, with those of a cell next to each other, into rows.
@@ -128,11 +129,11 @@ func (t *Tower) embed(ctx context.Context, pixels []float32) ([]float32, error) 
 		return nil, err
 	}
 	if d.Class.Tensor != "" {
-		class, err := t.pass.values(d.Class)
+		class, err := t.pass.vector(d.Class)
 		if err != nil {
 			return nil, err
 		}
-		x = append(class, x...)
+		x = slices.Concat(class, x)
 	}
 	if d.Positions.Tensor != "" {
 		table, err := t.pass.values(d.Positions)
@@ -185,7 +186,7 @@ func (t *Tower) norm(x []float32, n *arch.Norm) error {
 	if n == nil {
 		return nil
 	}
-	norm, err := t.pass.readNorm(n, t.pass.values)
+	norm, err := t.pass.readNorm(n, t.pass.vector)
 	if err != nil {
 		return err
 	}

@@ -22,14 +22,9 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	b.towerMask = &mask
 	hidden, cell := int32(t.Hidden), int32(t.Cell)
 	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
-	var err error
-	for i, l := range t.Layers {
-		if x, err = b.layer(i, l, x); err != nil {
-			return nil, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
-		}
-	}
-	if t.PostNorm != nil {
-		x = b.norm("/post_norm", x, t.PostNorm)
+	x, err := b.towerLayers(t, x)
+	if err != nil {
+		return nil, err
 	}
 	x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
 	if x, err = b.joined(t, x); err != nil {
@@ -61,14 +56,9 @@ func tower(t *arch.Tower) (*Part, error) {
 	if t.PreNorm != nil {
 		x = b.norm("/pre_norm", x, t.PreNorm)
 	}
-	var err error
-	for i, l := range t.Layers {
-		if x, err = b.layer(i, l, x); err != nil {
-			return nil, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
-		}
-	}
-	if t.PostNorm != nil {
-		x = b.norm("/post_norm", x, t.PostNorm)
+	x, err := b.towerLayers(t, x)
+	if err != nil {
+		return nil, err
 	}
 	if t.DropFirst {
 		x = b.slice("/without_first", x, b.list(1), sliceEnd, 1)
@@ -78,6 +68,20 @@ func tower(t *arch.Tower) (*Part, error) {
 	}
 	b.g.Tensors[x] = mnn.PictureRows
 	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
+}
+
+// towerLayers applies the layers of a tower, and the norm after them.
+func (b *builder) towerLayers(t *arch.Tower, x value) (value, error) {
+	var err error
+	for i, l := range t.Layers {
+		if x, err = b.layer(i, l, x); err != nil {
+			return 0, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
+		}
+	}
+	if t.PostNorm != nil {
+		x = b.norm("/post_norm", x, t.PostNorm)
+	}
+	return x, nil
 }
 
 // projector turns the states of a tower into rows [Rows, 1, width].
