@@ -52,7 +52,10 @@ func verdict(t *testing.T, dir, checkpoint string) (failed, ran []string, r *ver
 // TestVectors: packages of embedding models and rerankers pass their checks, with limits of their own, and fail the right one if the
 // source has another pooling, other weights or another tokenizer.
 func TestVectors(t *testing.T) {
-	for _, name := range []string{"bert-cls", "xlm-roberta-pairs", "qwen3-embedding"} {
+	for i, name := range []string{"bert-cls", "xlm-roberta-pairs", "qwen3-embedding"} {
+		if testing.Short() && i > 0 {
+			break
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			from := filepath.Join(sentences, name)
@@ -78,7 +81,7 @@ func TestVectors(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, checkpoint, file string
 		change                 func(b []byte) []byte
 		fails                  string
@@ -103,6 +106,9 @@ func TestVectors(t *testing.T) {
 			return bytes.Replace(b, []byte(`"lowercase": true`), []byte(`"lowercase": false`), 1)
 		}, "vectors"},
 	} {
+		if testing.Short() && i > 0 {
+			break
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			from := filepath.Join(sentences, c.checkpoint)
