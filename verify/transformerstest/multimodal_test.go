@@ -44,6 +44,45 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", windowFamilies["gemma4_text"].shapes),
 	},
+	"internvl": {
+		config: seeing("qwen2-untied", "qwen2", object{
+			"model_type": "internvl", "architectures": []string{"InternVLForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config": merged(tower, object{
+				"model_type": "internvl_vision", "image_size": []int{32, 32}, "patch_size": []int{8, 8}, "norm_type": "layer_norm", "use_qk_norm": false,
+			}),
+			"image_token_id": 310,
+		}),
+		honours: inner("text_config", oneOf(ropes()[:6], []object{
+			{"rms_norm_eps": 0.1}, {"num_key_value_heads": 1}, {"num_attention_heads": 2}, {"intermediate_size": 33},
+			{"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1, "layer_types": removed},
+			{"model_type": "llama", "layer_types": removed, "use_sliding_window": removed, "max_window_layers": removed, "sliding_window": removed},
+		})),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.model_type: "gemma2" is not supported`, object{"text_config.model_type": "gemma2"}},
+			{`vision_config.norm_type: "group_norm"`, object{"vision_config.norm_type": "group_norm"}},
+			{`downsample_ratio: 0.3 is not one divided`, object{"downsample_ratio": 0.3}},
+		},
+		shapes: inner("text_config", with(divided, object{"layer_types": removed})),
+	},
+	"llava": {
+		config: seeing("llama", "llama", object{
+			"model_type": "llava", "architectures": []string{"LlavaForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":     merged(tower, object{"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8, "projection_dim": 32}),
+			"image_token_index": 310, "projector_hidden_act": "gelu", "vision_feature_layer": -2, "vision_feature_select_strategy": "default",
+		}),
+		honours: inner("text_config", oneOf(ropes(), []object{
+			{"rms_norm_eps": 0.1}, {"attention_bias": true}, {"mlp_bias": true}, {"head_dim": 24}, {"num_key_value_heads": 1},
+			{"model_type": "mistral", "attention_bias": removed, "mlp_bias": removed, "pretraining_tp": removed, "sliding_window": 16},
+		})),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.model_type: "gemma2" is not supported`, object{"text_config.model_type": "gemma2"}},
+			{`vision_config.model_type: "pixtral" is not supported`, object{"vision_config.model_type": "pixtral"}},
+			{`vision_feature_layer: a list is not an integer`, object{"vision_feature_layer": []int{-2, -1}}},
+		},
+		shapes: inner("text_config", plain),
+	},
 	"llama4": {
 		config: seeing("llama4_text", "llama4_text", object{
 			"model_type": "llama4", "architectures": []string{"Llama4ForConditionalGeneration"}, "tie_word_embeddings": false,
@@ -253,7 +292,7 @@ func seeing(text, modelType string, outer object, without ...string) func(t *tes
 			delete(config, key)
 		}
 		config["model_type"] = modelType
-		if strings.HasPrefix(modelType, "qwen2") {
+		if strings.HasPrefix(modelType, "qwen2_") {
 			config["rope_parameters"].(object)["mrope_section"] = []int{2, 3, 3}
 		}
 		whole := merged(outer, object{"text_config": config})
