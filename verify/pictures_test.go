@@ -23,12 +23,14 @@ import (
 const (
 	seeing = families + "internvl"
 	grid   = families + "qwen2_vl"
+	square = families + "qwen2_5_vl"
 )
 
-// goodSeeing and goodGrid make, once, packages with a tower: of pictures of one size, and of any size.
+// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, and of any size with squares.
 var (
 	goodSeeing = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
 	goodGrid   = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
+	goodSquare = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
 )
 
 func exportSeeing(checkpoint, quantize string) (string, error) {
@@ -152,6 +154,15 @@ func TestGridPictures(t *testing.T) {
 			judged(t, grid, goodGrid, c.damage, c.fails, c.detail)
 		})
 	}
+	t.Run("squares of another size", func(t *testing.T) {
+		t.Parallel()
+		judged(t, square, goodSquare, func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/squares_4/axis_0")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryMinimum
+			})
+		}, []string{"pictures"}, tower)
+	})
 }
 
 // maxLogit bounds the difference of logits, which are about 1: two float32 programs sum in other orders.
@@ -161,34 +172,36 @@ const maxLogit = 1e-4
 // after a reset. The position of every token after a picture is counted by the graph.
 func TestGridConversation(t *testing.T) {
 	t.Parallel()
-	dir, err := goodGrid()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := runtime.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	want, err := stagetest.ReadPictures(grid + "/pictures.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
-		t.Run(name, func(t *testing.T) {
-			tower, err := runtime.NewTower(p, b, runtime.Options{Threads: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 2 {
-				s.Reset()
-				converse(t, s, tower, want)
-			}
-		})
+	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare} {
+		dir, err := good()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := runtime.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		want, err := stagetest.ReadPictures(checkpoint + "/pictures.safetensors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
+			t.Run(filepath.Base(checkpoint)+" "+name, func(t *testing.T) {
+				tower, err := runtime.NewTower(p, b, runtime.Options{Threads: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					s.Reset()
+					converse(t, s, tower, want)
+				}
+			})
+		}
 	}
 }
 

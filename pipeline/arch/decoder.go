@@ -170,6 +170,9 @@ type Attention struct {
 	Window, Chunk int
 	// Bidirectional: a query attends to all positions, also to later ones. Without Window, Chunk, Sinks, Slopes and Cap.
 	Bidirectional bool
+	// Square, in a tower that reads patches of pictures of any size, is the edge, in patches, of the squares into which a picture is cut from
+	// its corner on: a patch attends to those of its own square. 0 stands for the whole picture.
+	Square int
 	// Sinks [Heads], if it has a tensor, are the scores of a key without a value that all queries attend to. Scale does not
 	// apply.
 	Sinks Weight

@@ -41,7 +41,7 @@ var hubFiles = []struct {
 	{"Phi-4-mini-instruct", 3_836_021_760, nil},
 	{"Qwen2-VL-2B-Instruct", 2_208_985_600, nil},
 	{"Qwen2.5-0.5B-Instruct", 494_032_768, nil},
-	{"Qwen2.5-VL-7B-Instruct", 7_615_616_512, []tensor.Info{shaped("lm_head.weight", 152064, 3584)}},
+	{"Qwen2.5-VL-7B-Instruct", 8_292_166_656, []tensor.Info{shaped("lm_head.weight", 152064, 3584)}},
 	{"Qwen3-0.6B", 596_049_920, nil},
 	{"Qwen3-235B-A22B-Instruct-2507", 235_093_634_560, expertTensorsOf("mlp", 0, 94, 128, 4096, 1536, "gate_proj", "up_proj", "down_proj")},
 	{"Qwen3-30B-A3B", 30_532_122_624, expertTensorsOf("mlp", 0, 48, 128, 2048, 768, "gate_proj", "up_proj", "down_proj")},

@@ -12,8 +12,9 @@ import (
 
 // Tower computes what a tower makes of pictures. It is safe for concurrent use.
 type Tower struct {
-	tower *arch.Tower
-	pass  *Model // of the layers
+	tower  *arch.Tower
+	pass   *Model // of the layers
+	square int    // Attention.Square of the layers that have it
 }
 
 // NewTower is [New] for a tower.
@@ -46,7 +47,29 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tower{t, m}, nil
+	square := 0
+	for i, l := range t.Layers {
+		n := squareOf(l)
+		if n == 0 {
+			continue
+		}
+		if n < 0 || !t.Grid || n%t.Cell != 0 || square != 0 && n != square {
+			return nil, fmt.Errorf("layer %d: attention within squares of %d patches, in cells of %d, others within %d: %w",
+				i, n, t.Cell, square, tensor.ErrCorrupt)
+		}
+		square = n
+	}
+	return &Tower{t, m, square}, nil
+}
+
+// squareOf is Attention.Square of a layer.
+func squareOf(l arch.Layer) int {
+	for b := range l.Blocks() {
+		if a, ok := b.(*arch.Attention); ok && a.Square != 0 {
+			return a.Square
+		}
+	}
+	return 0
 }
 
 // Keep lets the weights stay in memory once they have been read.
@@ -62,7 +85,7 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.layers(ctx, x, Equal(1, d.States())); err != nil {
+	if err := t.layers(ctx, x, Equal(1, d.States()), Windows{}); err != nil {
 		return nil, err
 	}
 	if d.DropFirst {
@@ -81,25 +104,74 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 || len(patches) != n*d.Embedding.Weight.Cols {
 		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), height, width, d.Embedding.Weight.Cols)
 	}
-	x, err := t.product(ctx, patches, &d.Embedding)
+	rows, columns := make([]int, n), make([]int, n)
+	for i := range n {
+		cell, within := i/(d.Cell*d.Cell), i%(d.Cell*d.Cell)
+		rows[i] = cell/(width/d.Cell)*d.Cell + within/d.Cell
+		columns[i] = cell%(width/d.Cell)*d.Cell + within%d.Cell
+	}
+	order, lengths := t.squares(rows, columns)
+	w := Windows{Lengths: []int{n}, Places: [][]int{ordered(rows, order, 1), ordered(columns, order, 1)}}
+	x, err := t.product(ctx, ordered(patches, order, d.Embedding.Weight.Cols), &d.Embedding)
 	if err != nil {
 		return nil, err
 	}
-	w := Windows{Lengths: []int{n}, Places: [][]int{make([]int, n), make([]int, n)}}
-	for i := range n {
-		cell, within := i/(d.Cell*d.Cell), i%(d.Cell*d.Cell)
-		w.Places[0][i] = cell/(width/d.Cell)*d.Cell + within/d.Cell
-		w.Places[1][i] = cell%(width/d.Cell)*d.Cell + within%d.Cell
-	}
-	if err := t.layers(ctx, x, w); err != nil {
+	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}); err != nil {
 		return nil, err
 	}
-	return t.project(ctx, x)
+	y, err := t.project(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	return restored(y, order, d.Cell*d.Cell, d.Out.Weight.Rows), nil
 }
 
-// layers applies all layers, and the norm after them, in place.
-func (t *Tower) layers(ctx context.Context, x []float32, w Windows) error {
-	for i := range t.tower.Layers {
+// squares returns the patches in an order in which those of a square follow one another, and the sizes of the squares; cells stay whole.
+// Without squares it is the order in which they are.
+func (t *Tower) squares(rows, columns []int) (order, lengths []int) {
+	order = make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	if t.square == 0 {
+		return order, nil
+	}
+	at := func(i int) [2]int { return [2]int{rows[i] / t.square, columns[i] / t.square} }
+	slices.SortStableFunc(order, func(i, j int) int { a, b := at(i), at(j); return slices.Compare(a[:], b[:]) })
+	for k, i := range order {
+		if k == 0 || at(i) != at(order[k-1]) {
+			lengths = append(lengths, 0)
+		}
+		lengths[len(lengths)-1]++
+	}
+	return order, lengths
+}
+
+// ordered returns rows of width elements in another order.
+func ordered[T any](x []T, order []int, width int) []T {
+	out := make([]T, 0, len(x))
+	for _, i := range order {
+		out = append(out, x[i*width:(i+1)*width]...)
+	}
+	return out
+}
+
+// restored undoes the order of patches for rows of which each stands for a cell of so many.
+func restored(x []float32, order []int, cell, width int) []float32 {
+	out := make([]float32, len(x))
+	for k := 0; k < len(order); k += cell {
+		copy(out[order[k]/cell*width:], x[k/cell*width:(k/cell+1)*width])
+	}
+	return out
+}
+
+// layers applies all layers, and the norm after them, in place. Those that attend within squares have other windows.
+func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows) error {
+	for i, l := range t.tower.Layers {
+		w := whole
+		if squareOf(l) > 0 {
+			w = squares
+		}
 		if err := t.pass.Layer(i).Forward(ctx, x, w); err != nil {
 			return err
 		}

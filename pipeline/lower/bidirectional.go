@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -12,7 +13,7 @@ import (
 // scores are made by ordinary ops. q, k and v are [1, rows, heads, dim].
 func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) value {
 	if b.towerMask != nil {
-		return b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{}, b.scores(at, a, q), k, v, *b.towerMask)
+		return b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{}, b.scores(at, a, q), k, v, b.squares(a.Square))
 	}
 	scale := a.Scale
 	if scale == 0 {
@@ -31,6 +32,29 @@ func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) val
 	s = b.op(at+"probabilities", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, s)
 	o := heads("mixed", b.op(at+"mix", mnn.OpBatchMatMul, &mnn.BatchMatMul{}, s, v))
 	return b.reshape(at+"mixed_rows", o, 1, -1, int32(a.Heads*a.HeadDim))
+}
+
+// far is what the mask adds to the score of a patch in another square: enough that its probability is 0, and within the range of halves.
+const far = 30000
+
+// squares is the mask of a tower that reads patches, by which a patch attends to those of its own square of so many patches an edge, or to
+// all if that is 0. The order of patches does not matter.
+func (b *builder) squares(edge int) value {
+	if edge == 0 {
+		return *b.towerMask
+	}
+	at := fmt.Sprintf("/squares_%d/", edge)
+	return b.shares(at, func() value {
+		square := func(axis int) value {
+			q := b.binary(fmt.Sprintf("%saxis_%d", at, axis), mnn.BinaryRealDiv, b.place(axis), b.scalar(int32(edge)))
+			return b.toFloat(fmt.Sprintf("%saxis_%d_float", at, axis), q)
+		}
+		// Pictures have fewer squares an edge than gridPositions, and the number of a square is exact in float32.
+		number := b.binary(at+"number", mnn.BinaryAdd, b.times(at+"rows", square(0), gridPositions), square(1))
+		apart := b.binary(at+"apart", mnn.BinarySub, b.reshape(at+"queries", number, 1, 1, -1, 1), b.reshape(at+"keys", number, 1, 1, 1, -1))
+		other := b.binary(at+"other", mnn.BinaryMinimum, b.unary(at+"distance", mnn.UnaryAbs, apart), b.scalarFloat(1))
+		return b.binary(at+"mask", mnn.BinaryAdd, *b.towerMask, b.times(at+"far", other, -far))
+	})
 }
 
 // perText divides rows [1, rows, ...] into texts, [texts, tokens, dims...], if the graph takes several of them.

@@ -149,20 +149,28 @@ var multimodalFamilies = map[string]family{
 	"qwen2_5_vl": {
 		config: flat(seeing("qwen2-untied", "qwen2_5_vl_text", object{
 			"model_type": "qwen2_5_vl", "architectures": []string{"Qwen2_5_VLForConditionalGeneration"}, "tie_word_embeddings": false,
-			"vision_config":  merged(qwenTower, object{"fullatt_block_indexes": []int{0}}),
+			"vision_config":  merged(qwenTower, object{"patch_size": 14, "fullatt_block_indexes": []int{0}}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		})),
-		honours: oneOf(qwenText, []object{
+		honours: oneOf(slices.DeleteFunc(slices.Clone(qwenText), slides), []object{
 			{"rope_parameters": removed, "rope_theta": 300, "rope_scaling": object{"type": "mrope", "mrope_section": []int{2, 3, 3}}},
 		}),
 		refuses: []refusal{
 			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
-			{`rope_scaling.type: "dynamic"`, object{"rope_parameters": removed, "rope_scaling": object{"type": "dynamic", "factor": 4}}},
+			{`use_sliding_window: windows together`, object{"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1, "layer_types": removed}},
+			{`vision_config.window_size: is less than a cell`, object{"vision_config.window_size": 20}},
 		},
-		same: []object{{"sliding_window": 16, "max_window_layers": 0}, {"rope_parameters.rope_type": removed}},
-		shapes: with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
-			object{"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
-			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}}),
+		same: []object{
+			{"sliding_window": 16, "max_window_layers": 0}, {"rope_parameters.rope_type": removed},
+			{"vision_config.window_size": 56, "vision_config.fullatt_block_indexes": []int{}},
+		},
+		shapes: []object{
+			{"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 60, "vision_config.out_hidden_size": 60, "num_hidden_layers": 1, "vocab_size": 321,
+				"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
+			{"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 240, "vision_config.out_hidden_size": 240, "num_hidden_layers": 2,
+				"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
+			{"vision_config.depth": 2, "vision_config.hidden_size": 48, "vision_config.num_heads": 3, "vision_config.intermediate_size": 33},
+		},
 	},
 	"qwen3_vl": {
 		config: seeing("qwen3-untied", "qwen3_vl_text", object{

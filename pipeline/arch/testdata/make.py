@@ -298,6 +298,7 @@ TWINS = {
 PICTURE_TOKENS = ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
+QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
 CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
@@ -321,6 +322,12 @@ VISION = {
     "qwen2_vl-tied": ("Qwen2VL", QWEN, dict(num_attention_heads=2, tie_word_embeddings=True, **rope(mrope_section=[2, 3, 3])), dict(
         QWEN2_VL, embed_dim=40, mlp_ratio=1, depth=1, hidden_act="gelu"), dict(tie_word_embeddings=True), dict(
         do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
+    "qwen2_5_vl": ("Qwen2_5_VL", QWEN, dict(**rope(rope_theta=1e6, mrope_section=[1, 1, 2])), QWEN2_5_VL, {}, None),
+    "qwen2_5_vl-tied": ("Qwen2_5_VL", QWEN, dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True, **rope(mrope_section=[2, 3, 3])), dict(
+        QWEN2_5_VL, hidden_size=40, num_heads=5, window_size=112, fullatt_block_indexes=[0, 2], hidden_act="gelu_pytorch_tanh"), dict(
+        tie_word_embeddings=True), dict(do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
+    "qwen2_5_vl-squares": ("Qwen2_5_VL", QWEN, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=3, **rope(rope_theta=1e5, mrope_section=[4, 1, 3])), dict(
+        QWEN2_5_VL, depth=2, hidden_size=16, num_heads=1, out_hidden_size=48, window_size=90, fullatt_block_indexes=[]), {}, None),
     "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
         VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
         downsample_ratio=0.25, tie_word_embeddings=True), None),
@@ -385,6 +392,7 @@ def pictured(name, model, tok, rng):
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "siglip_vision_model": ([0.5] * 3, [0.5] * 3)}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
     mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
