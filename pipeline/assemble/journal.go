@@ -65,12 +65,31 @@ func (j *journal) about() string { return j.entry + "/" + journalFile }
 
 // note appends a line to the journal.
 func (j *journal) note(l line) error {
-	b, err := sealed.Marshal(j.about(), l)
-	if err != nil {
-		return err
+	b, err := j.text(l)
+	if err == nil {
+		_, err = j.file.Write(b)
 	}
-	_, err = j.file.Write(append(b, '\n'))
 	return err
+}
+
+// text is a line as it stands in the file.
+func (j *journal) text(l line) ([]byte, error) {
+	b, err := sealed.Marshal(j.about(), l)
+	return append(b, '\n'), err
+}
+
+// replace closes the journal and gives it these lines, at once.
+func (j *journal) replace(lines []line) error {
+	var all []byte
+	for _, l := range lines {
+		b, err := j.text(l)
+		if err != nil {
+			return err
+		}
+		all = append(all, b...)
+	}
+	path := j.file.Name()
+	return errors.Join(j.file.Close(), os.WriteFile(path+".new", all, 0o666), os.Rename(path+".new", path))
 }
 
 // holds reports whether a weight file has the bytes of an item with this SHA-256.

@@ -27,8 +27,7 @@ import (
 
 // streamWriter writes the weight files of a source whose shards arrive one after another. Each item is written to its place, and
 // compared with its source, as soon as the last of its shards has arrived; a shard is removed once nothing needs it. The next
-// one is fetched meanwhile. A journal in the order of writing lets a killed run resume with the missing items, and fetch only
-// their shards.
+// one is fetched meanwhile. A journal lets a killed run resume with the missing items, and fetch only their shards.
 type streamWriter struct {
 	dir       string
 	entry     string // of the store
@@ -75,7 +74,21 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (_ *sums,
 		}
 		s.files = append(s.files, h.Hex())
 	}
-	return s, w.finding(), errors.Join(closeAll(), w.journal.file.Close(), os.RemoveAll(w.spool("")))
+	return s, w.finding(), errors.Join(closeAll(), w.journal.replace(w.lines()), os.RemoveAll(w.spool("")))
+}
+
+// lines lists all items in the order of the plan: that of writing depends on where a killed run was resumed, and the bytes of an
+// entry must not.
+func (w *streamWriter) lines() (all []line) {
+	for k, sums := range w.sums {
+		for i, sum := range sums {
+			all = append(all, line{Part: k, Item: i, Sum: sum, Share: w.shares[k][i]})
+		}
+	}
+	for _, name := range tied(w.src) {
+		all = append(all, line{Tie: name, Sum: w.ties[name]})
+	}
+	return all
 }
 
 // left lists the shards that have to be read for the missing items.

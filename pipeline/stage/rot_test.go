@@ -374,6 +374,25 @@ func TestRot(t *testing.T) {
 	}
 }
 
+// A run that is resumed after any tensor was damaged leaves the same entry, its journal too.
+func TestRotOfStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	w, _, _ := onHub(t, families+"phi3", 2, "fetch: {keep: false}\n"+rotSample)
+	r := newRotted(t, w)
+	for _, file := range r.files() {
+		if strings.HasPrefix(file, "weights-") && strings.HasSuffix(file, ".weight") {
+			for d := range 2 { // the first tensor, and one in the middle
+				r.damagePartial(t, file, d)
+			}
+		}
+	}
+	if r.cases < 2 {
+		t.Errorf("%d cases", r.cases)
+	}
+}
+
 func rotAll(t *testing.T) {
 	w, _, _ := onHub(t, families+"phi3", 2, rotRecipe)
 	start := time.Now()
