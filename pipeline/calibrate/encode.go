@@ -69,16 +69,39 @@ type encoding struct {
 }
 
 // unpack makes the blocks of an encoded matrix.
-func (e *encoding) unpack() {
-	e.blocks = quant.Unpacked(e.file[:e.layout.Codes], e.file[e.layout.Codes:], e.layout, e.spec)
+func (e *encoding) unpack(threads int) {
+	e.blocks = quant.NewBlocks(e.layout, e.spec)
+	e.each(threads, func(from, to int) {
+		b := e.blocks.Slice(from, to, e.Rows)
+		codes, alpha := e.stored(from, to)
+		quant.Unpack(b.Codes, codes, e.spec.Bits)
+		quant.UnpackAlpha(b, alpha, e.spec)
+	})
 }
 
 // pack stores the blocks that have changed.
-func (e *encoding) pack() {
-	quant.Pack(e.file[:e.layout.Codes], e.blocks.Codes, e.spec.Bits)
-	quant.PackAlpha(e.file[e.layout.Codes:], e.blocks, e.spec)
-	e.blocks.Dequantize(e.hat, e.spec)
+func (e *encoding) pack(threads int) {
+	e.each(threads, func(from, to int) { e.store(from, to, e.blocks.Slice(from, to, e.Rows)) })
 	e.blocks = quant.Blocks{}
+}
+
+// each calls f for runs of rows from to to-1, in parallel.
+func (e *encoding) each(threads int, f func(from, to int)) {
+	kernel.Parallel(threads, (e.Rows+encodeRows-1)/encodeRows, func(lo, hi int) { f(lo*encodeRows, min(hi*encodeRows, e.Rows)) })
+}
+
+// stored are the codes and the scales of rows from to to-1 in the file.
+func (e *encoding) stored(from, to int) (codes, alpha []byte) {
+	c, a := int(e.layout.Codes)/e.Rows, int(e.layout.Alpha)/e.Rows
+	return e.file[from*c : to*c], e.file[int(e.layout.Codes)+from*a:][:(to-from)*a]
+}
+
+// store writes the blocks of rows from to to-1 to the file, and the weights that they stand for.
+func (e *encoding) store(from, to int, b quant.Blocks) {
+	codes, alpha := e.stored(from, to)
+	quant.Pack(codes, b.Codes, e.spec.Bits)
+	quant.PackAlpha(alpha, b, e.spec)
+	b.Dequantize(e.hat[from*e.Cols:to*e.Cols], e.spec)
 }
 
 // encode returns codes and scales of w as they are stored in a file, and the weights that they stand for.
@@ -153,10 +176,7 @@ func (e *encoding) encode(from, to int) error {
 	if err := e.encoder.Encode(b, part); err != nil {
 		return err
 	}
-	codes, alpha := e.layout.Codes/int64(e.Rows), e.layout.Alpha/int64(e.Rows)
-	quant.Pack(e.file[int64(from)*codes:int64(to)*codes], b.Codes, e.spec.Bits)
-	quant.PackAlpha(e.file[e.layout.Codes+int64(from)*alpha:e.layout.Codes+int64(to)*alpha], b, e.spec)
-	b.Dequantize(hat, e.spec)
+	e.store(from, to, b)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -28,15 +27,17 @@ type outputMoments struct {
 	window  int // tokens
 	skip    int
 	threads int
-	tally   *effort.Tally // or nil
-	buffer  []float32
+	tally   *effort.Tally    // or nil
+	buffer  []float32        // gradients of a run of rows
+	sum     []float32        // moments that are in a file
+	scratch map[int]*moments // by the number of rows of a run
 }
 
 // newOutputMoments makes room for the moments of the wanted linear layers of a decoder. Experts have none: few tokens reach them.
 func newOutputMoments(ctx context.Context, o *Options, wanted func(tensor string) bool) (*outputMoments, error) {
 	x := &outputMoments{
 		room: &room{left: o.Memory / outputShare}, offsets: map[string]int{}, tokens: map[string]int64{},
-		window: len(o.Windows[0]), skip: o.Skip, threads: o.Threads, tally: effort.TallyOf(ctx),
+		window: len(o.Windows[0]), skip: o.Skip, threads: o.Threads, tally: effort.TallyOf(ctx), scratch: map[int]*moments{},
 	}
 	size := 0
 	o.Decoder.Linears(func(name string, l *arch.Linear) {
@@ -100,21 +101,34 @@ func (x *outputMoments) add(l *forward.Linear, dy []float32) error {
 				}
 			})
 		}
-		m := newMoments(n, false)
-		if !first {
-			sum, err := x.store.get(m.hessian, at, n*n)
-			if err != nil {
-				return err
-			}
-			m.hessian = sum
-		}
-		m.add(part[:tokens*n], nil, x.window, x.skip, x.threads)
-		if err := x.store.put(m.hessian, at); err != nil {
+		if err := x.addRun(part[:tokens*n], n, at, first); err != nil {
 			return err
 		}
 		lo, at = lo+n, at+n*n
 	}
 	return nil
+}
+
+// addRun adds gradients of a run of n rows, [tokens, n], to the moments that begin at a place of the store, or if they are the
+// first begins with them.
+func (x *outputMoments) addRun(dy []float32, n, at int, first bool) error {
+	m := x.scratch[n]
+	if m == nil {
+		m = &moments{cols: n}
+		x.scratch[n] = m
+	}
+	if x.store.mem == nil {
+		x.sum = grow(x.sum, n*n)
+	}
+	var err error
+	if first {
+		m.hessian = x.store.place(x.sum, at, n*n)
+		clear(m.hessian)
+	} else if m.hessian, err = x.store.get(x.sum, at, n*n); err != nil {
+		return err
+	}
+	m.add(dy, nil, x.window, x.skip, x.threads)
+	return x.store.put(m.hessian, at)
 }
 
 // has reports whether there are moments of a tensor.
@@ -129,12 +143,12 @@ func (x *outputMoments) of(tensor string, rows, lo int) (*quant.Stats, error) {
 		}
 		at, first = at+n*n, first+n
 	}
-	m := newMoments(n, false)
+	m := &moments{cols: n, hessian: make([]float32, n*n), tokens: x.tokens[tensor]}
 	sum, err := x.store.get(m.hessian, at, n*n)
 	if err != nil {
 		return nil, err
 	}
-	m.hessian, m.tokens = slices.Clone(sum), x.tokens[tensor]
+	kernel.Copy(x.threads, m.hessian, sum)
 	s, err := m.stats(x.threads)
 	if err != nil {
 		return nil, fmt.Errorf("gradients at the outputs: %w", err)
@@ -184,7 +198,7 @@ func (q *quantization) refine(ctx context.Context, all []*encoding) error {
 		}
 		for _, c := range list[:n] {
 			if c.lo+c.n == c.Rows { // the last of its matrix
-				c.pack()
+				c.pack(q.Threads)
 				effort.TallyOf(ctx).AddWork(estimate.Refine(q.Chain.Quantizer, c.Rows, c.Cols))
 			}
 		}
@@ -215,7 +229,7 @@ func (q *quantization) refineRuns(ctx context.Context, list []*coupled) (err err
 			return context.Cause(ctx)
 		}
 		if c.lo == 0 {
-			c.unpack()
+			c.unpack(q.Threads)
 		}
 		if c.moments, err = q.outputs.of(c.name, c.Rows, c.lo); err != nil {
 			return c.named(err)

@@ -39,8 +39,11 @@ type step struct {
 // Hidden]. It needs no Forward before it. Experts that are not in memory are read one at a time. The choice of experts has no
 // gradient: the result is exact where it does not change.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
+	a := l.model.arenas.Get().(*arena)
+	defer l.model.arenas.Put(a)
 	return l.each(ctx, h, w, func(s *space, h []float32) error {
-		s.free = nil
+		s.kept = a
+		defer a.reset()
 		steps, err := s.record(ctx, l.branches, h)
 		if err != nil {
 			return err
@@ -162,6 +165,7 @@ type flow struct {
 
 // gather is the gradient of vectors x [rows, Cols] that the given linear layers read; those without a tensor are skipped.
 func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
+	var more []float32
 	for _, f := range flows {
 		if f.linear.Weight.Tensor == "" {
 			continue
@@ -172,14 +176,17 @@ func (s *space) gather(x []float32, v Visitor, flows ...flow) (dx []float32) {
 			v.Linear(l, x, f.dy)
 			s.tally.Linear(n, l.Rows, l.Cols) // of the gradient of the weights
 		}
-		d := make([]float32, len(x))
-		l.back(d, f.dy)
-		s.tally.Linear(n, l.Rows, l.Cols)
 		if dx == nil {
-			dx = d
+			dx = s.floats(len(x))
+			l.back(dx, f.dy)
 		} else {
-			s.addAll(dx, d)
+			if more == nil {
+				more = s.floats(len(x))
+			}
+			l.back(more, f.dy)
+			s.addAll(dx, more)
 		}
+		s.tally.Linear(n, l.Rows, l.Cols)
 	}
 	return dx
 }

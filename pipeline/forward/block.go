@@ -75,6 +75,7 @@ type space struct {
 	// window is the index in the cache of the group's first window.
 	window int
 	free   []float32
+	kept   *arena        // of a pass that keeps values for gradients, or nil
 	tally  *effort.Tally // of work that is done, or nil
 	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
@@ -89,8 +90,8 @@ func (s *space) take(width int) []float32 { return s.floats(s.tokens() * width) 
 
 // floats is take for n values.
 func (s *space) floats(n int) []float32 {
-	if s.free == nil {
-		return make([]float32, n)
+	if s.kept != nil {
+		return s.kept.take(n)
 	}
 	x := s.free[:n:n]
 	s.free = s.free[n:]

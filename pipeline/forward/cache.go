@@ -180,11 +180,11 @@ func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window, 
 	if err != nil {
 		return nil, err
 	}
-	arena := m.arenas.Get().(*[]float32)
-	defer m.arenas.Put(arena)
-	*arena = grow(arena, len(g.positions)*m.cost.token)
+	a := m.arenas.Get().(*arena)
+	defer m.arenas.Put(a)
+	free := grow(&a.floats, len(g.positions)*m.cost.token)
 	for i, l := range m.layers {
-		s := &space{Model: m, group: g, cache: c, window: window, free: *arena, tally: effort.TallyOf(ctx)}
+		s := &space{Model: m, group: g, cache: c, window: window, free: free, tally: effort.TallyOf(ctx)}
 		if err := s.forward(ctx, l, h); err != nil {
 			return nil, err
 		}

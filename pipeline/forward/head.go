@@ -104,14 +104,14 @@ func (h *Head) Backward(
 	width, vocab, tally := h.Linear.Cols, h.Linear.Rows, effort.TallyOf(ctx)
 	n := rows("Head.Backward", dh, width, hidden, width)
 	most := max(1, min(groupTokens, LogitBytes/4/vocab))
-	arena := h.model.arenas.Get().(*[]float32)
-	defer h.model.arenas.Put(arena)
-	*arena = grow(arena, min(most, n)*(vocab+2*width))
+	a := h.model.arenas.Get().(*arena)
+	defer h.model.arenas.Put(a)
+	free := grow(&a.floats, min(most, n)*(vocab+2*width))
 	var bounded []float32
 	for lo := 0; lo < n; lo += most {
 		hi := min(lo+most, n)
 		in := hidden[lo*width : hi*width]
-		logits, rest := cut(*arena, (hi-lo)*vocab)
+		logits, rest := cut(free, (hi-lo)*vocab)
 		x, dx := rest[:len(in)], rest[len(in):2*len(in)]
 		h.Norm.apply(x, in)
 		if err := h.Logits(ctx, logits, x); err != nil {

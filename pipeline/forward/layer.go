@@ -178,11 +178,11 @@ func (l *Layer) each(ctx context.Context, h []float32, w Windows, f func(s *spac
 	if err := m.reach(longest); err != nil {
 		return err
 	}
-	arena := m.arenas.Get().(*[]float32)
-	defer m.arenas.Put(arena)
-	*arena = grow(arena, largest*m.cost.token)
+	a := m.arenas.Get().(*arena)
+	defer m.arenas.Put(a)
+	free := grow(&a.floats, largest*m.cost.token)
 	for _, g := range groups {
-		s := &space{Model: m, group: g, held: l.held, free: *arena, tally: effort.TallyOf(ctx)}
+		s := &space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx)}
 		if err := f(s, h[g.first*m.decoder.Hidden:][:s.tokens()*m.decoder.Hidden]); err != nil {
 			return err
 		}

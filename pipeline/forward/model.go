@@ -59,7 +59,7 @@ type Model struct {
 
 	buffers sync.Pool // of *buffer
 	slabs   sync.Pool // of *kernel.Packed
-	arenas  sync.Pool // of *[]float32
+	arenas  sync.Pool // of *arena
 }
 
 // New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open], on up to threads
@@ -88,7 +88,7 @@ func unchecked(d *arch.Decoder, src tensor.Source, threads int) *Model {
 	}
 	m.buffers.New = func() any { return new(buffer) }
 	m.slabs.New = func() any { return new(kernel.Packed) }
-	m.arenas.New = func() any { return new([]float32) }
+	m.arenas.New = func() any { return new(arena) }
 	return m
 }
 

@@ -1,0 +1,32 @@
+package forward
+
+// arena is the memory of passes, which use it again: new memory would have to be cleared first. Its content is arbitrary.
+type arena struct {
+	floats []float32 // of a pass that needs a known amount
+
+	kept [][]float32 // pieces, for a pass that keeps values for gradients
+	next int         // index of the piece that follows the one in use
+	rest []float32   // of the piece in use
+	size int         // of all pieces
+}
+
+// Sizes of pieces: a piece is as large as all before it, within these bounds, or as large as what is taken.
+const smallestPiece, largestPiece = 1 << 12, 1 << 22
+
+// take returns n values that are valid until reset.
+func (a *arena) take(n int) []float32 {
+	for len(a.rest) < n {
+		if a.next == len(a.kept) {
+			piece := max(n, min(max(a.size, smallestPiece), largestPiece))
+			a.kept, a.size = append(a.kept, make([]float32, piece)), a.size+piece
+		}
+		a.rest = a.kept[a.next]
+		a.next++
+	}
+	x := a.rest[:n:n]
+	a.rest = a.rest[n:]
+	return x
+}
+
+// reset lets take return the same memory again.
+func (a *arena) reset() { a.next, a.rest = 0, nil }
