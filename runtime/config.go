@@ -42,10 +42,12 @@ type Config struct {
 	MRope bool `json:"is_mrope"`
 	// Visual: prompts may have pictures, which the part "visual" reads.
 	Visual bool `json:"is_visual"`
-	// ImageSize is the edge of the picture that every picture becomes, in pixels. ImageMean and ImageNorm normalise its values v,
+	// ImageSize is the edge of the picture that every picture becomes, in pixels. For towers of tiles, ImageSizeUnit is the edge of a tile,
+	// and ImageMaxSize bounds the edges of a picture that is cut into them. ImageMean and ImageNorm normalise its values v,
 	// from 0 to 255: (v - mean) * norm.
 	ImageSize     int        `json:"image_size"`
 	ImageSizeUnit int        `json:"image_size_unit"`
+	ImageMaxSize  int        `json:"image_max_size"`
 	ImageMean     [3]float32 `json:"image_mean"`
 	ImageNorm     [3]float32 `json:"image_norm"`
 	// ImagePad is the token in place of which the rows of pictures are put, VisionStart and VisionEnd are those around them; the last two
@@ -53,6 +55,8 @@ type Config struct {
 	ImagePad    int32 `json:"image_pad"`
 	VisionStart int32 `json:"vision_start"`
 	VisionEnd   int32 `json:"vision_end"`
+	// GlobalImage is the token before the whole picture, after its tiles.
+	GlobalImage int32 `json:"global_image"`
 
 	ThreadNum     int    `json:"thread_num"`
 	Precision     string `json:"precision"`
@@ -89,7 +93,7 @@ func readConfig(dir string) (*Config, error) {
 		LLMModel: mnn.GraphFile(""), LLMWeight: mnn.WeightFile(""), TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
-		ImageSize: 448, ImageSizeUnit: 1, ImagePad: 151859, VisionStart: 151857, VisionEnd: 151858,
+		ImageSize: 448, ImageSizeUnit: 1, ImageMaxSize: 2048, GlobalImage: 49152, ImagePad: 151859, VisionStart: 151857, VisionEnd: 151858,
 		ImageMean:   [3]float32{122.7709383, 116.7460125, 104.09373615},
 		ImageNorm:   [3]float32{1 / (0.26862954 * 255), 1 / (0.26130258 * 255), 1 / (0.27577711 * 255)},
 		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1, RepetitionPenalty: 1,
@@ -134,8 +138,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("attention_type \"mix\" with sliding_window %d: %w", c.SlidingWindow, tensor.ErrUnsupported)
 	case c.AttnScale != 0:
 		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
-	case c.Visual && (c.ImageSize < 1 || c.ImageSize > 1<<14 || c.ImageSizeUnit != 1):
-		return fmt.Errorf("image_size %d, image_size_unit %d: %w", c.ImageSize, c.ImageSizeUnit, tensor.ErrUnsupported)
+	case c.Visual && (max(c.ImageSize, c.ImageMaxSize) > 1<<14 || min(c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize) < 1 || c.ImageSize%c.ImageSizeUnit != 0):
+		return fmt.Errorf("image_size %d, image_size_unit %d, image_max_size %d: %w", c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize, tensor.ErrUnsupported)
 	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
 		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)
 	}

@@ -52,6 +52,9 @@ func (t *Tower) look(ctx context.Context, p *Prompt, file string, size *picture.
 		return fmt.Errorf("%s follows another picture: the engine takes the two for one; put text between them, at least a space: %w",
 			file, tensor.ErrUnsupported)
 	}
+	if t.tile > 0 {
+		return t.lookAtTiles(ctx, p, file, size)
+	}
 	if t.grid {
 		var err error
 		if *size, err = gridSize(*size); err != nil {
@@ -87,6 +90,13 @@ func (t *Tower) look(ctx context.Context, p *Prompt, file string, size *picture.
 
 // See reads a picture of a size that the tower takes.
 func (t *Tower) See(ctx context.Context, im *picture.Image) (Picture, error) {
+	if t.tile > 0 {
+		v, err := t.Cut(im, im.Size())
+		if err != nil {
+			return Picture{}, err
+		}
+		return t.Views(ctx, v)
+	}
 	norm := picture.Norm{Mean: t.pkg.Config.ImageMean, Scale: t.pkg.Config.ImageNorm}
 	if !t.grid {
 		return t.Picture(ctx, im.Planes(norm))

@@ -25,6 +25,9 @@ type Tower struct {
 	exe   backend.Executable
 	state backend.State
 	grid  bool // the tower reads patches
+	tile  int  // edge of a tile in pixels, if the tower reads tiles
+	// together: the tiles of a picture are computed in one call.
+	together bool
 }
 
 // NewTower compiles the part of a package that reads pictures.
@@ -37,8 +40,14 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", part.GraphFile, err)
 	}
-	grid := slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == mnn.PatchesInput })
-	return &Tower{pkg: p, exe: exe, state: exe.NewState(), grid: grid}, nil
+	reads := func(name string) bool {
+		return slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == name })
+	}
+	t := &Tower{pkg: p, exe: exe, state: exe.NewState(), grid: reads(mnn.PatchesInput)}
+	if reads(mnn.TilesInput) {
+		t.tile, t.together = p.Config.ImageSizeUnit, o.Mode == backend.Int8
+	}
+	return t, nil
 }
 
 // Grid is the edge of a patch in pixels, and of a cell in patches, if the tower reads the patches of pictures of any size; otherwise both

@@ -88,7 +88,7 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if value["kl"], value["rows_int8"], err = p.shipped(ctx, s, backend.Int8); err != nil {
 		return Finding{}, err
 	}
-	resize, err := p.resize(ctx, s, value)
+	resize, err := p.resize(ctx, s, tower, value)
 	if err != nil {
 		return Finding{}, err
 	}
@@ -116,6 +116,7 @@ type seenPicture struct {
 	image         *picture.Image // before it was resized, if it was
 	values        []float32
 	height, width int
+	views         *picture.Views // of a tower that reads tiles, instead of values
 }
 
 // newPicturePrompt makes a prompt with a wide and a high picture, or squares if the tower takes nothing else.
@@ -135,7 +136,7 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 		if err != nil {
 			return nil, err
 		}
-		rows, err := x.rows(ctx, s.Source.Vision)
+		rows, err := x.rows(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -144,6 +145,14 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 			break
 		}
 		p.pictures, p.rows = append(p.pictures, x), append(p.rows, rows...)
+		if x.views != nil {
+			ids, err := t.Frame(x.views, n/len(x.views.Images))
+			if err != nil {
+				return nil, err
+			}
+			p.tokens = append(p.tokens, ids...)
+			continue
+		}
 		if _, cell := t.Grid(); cell > 0 {
 			p.grids = append(p.grids, [2]int{x.height / cell, x.width / cell})
 		}
@@ -175,6 +184,9 @@ func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) 
 func (s *Subject) newSeen(t *runtime.Tower, number int) (seenPicture, error) {
 	c := s.Package.Config
 	patch, cell := t.Grid()
+	if t.Tile() > 0 {
+		return s.newViews(t, number, s.Source.Vision.Filter)
+	}
 	if cell == 0 {
 		im := drawn(c.ImageSize, number)
 		x, err := s.pixels(im, s.Source.Vision.Filter)
@@ -193,7 +205,19 @@ func (s *Subject) newSeen(t *runtime.Tower, number int) (seenPicture, error) {
 }
 
 // rows are those that the source makes of a picture.
-func (x *seenPicture) rows(ctx context.Context, v *Vision) ([]float32, error) {
+func (x *seenPicture) rows(ctx context.Context, s *Subject) ([]float32, error) {
+	v := s.Source.Vision
+	if x.views != nil {
+		var all []float32
+		for _, im := range x.views.Images {
+			rows, err := v.Rows(ctx, s.planes(im))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rows...)
+		}
+		return all, nil
+	}
 	if x.height == 0 {
 		return v.Rows(ctx, x.values)
 	}
@@ -204,9 +228,12 @@ func (x *seenPicture) rows(ctx context.Context, v *Vision) ([]float32, error) {
 func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (list []runtime.Picture, rows []float32, err error) {
 	for _, x := range p.pictures {
 		var seen runtime.Picture
-		if x.height == 0 {
+		switch {
+		case x.views != nil:
+			seen, err = t.Views(ctx, x.views)
+		case x.height == 0:
 			seen, err = t.Picture(ctx, x.values)
-		} else {
+		default:
 			seen, err = t.Patches(ctx, x.values, x.height, x.width)
 		}
 		if err != nil {

@@ -24,11 +24,13 @@ const (
 	seeing = families + "internvl"
 	grid   = families + "qwen2_vl"
 	square = families + "qwen2_5_vl"
+	tiled  = families + "smolvlm-tied"
 )
 
-// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, and of any size with squares.
+// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, and of tiles.
 var (
 	goodSeeing = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
+	goodTiled  = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
 	goodGrid   = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
 	goodSquare = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
 )
@@ -165,14 +167,44 @@ func TestGridPictures(t *testing.T) {
 	})
 }
 
+// The same for a tower of tiles. The check also costs the engine's resize of the tiles.
+func TestTiledPictures(t *testing.T) {
+	const tower = "visual.mnn at the source's precision"
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "; the engine's resize of pictures 3 times as large costs "},
+		{"cells in another order", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/cells/each")
+				a.Param.(*mnn.Permute).Dims = []int32{2, 1, 0, 3}
+			})
+		}, []string{"pictures"}, tower},
+		{"patches by columns", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/patches/each")
+				a.Param.(*mnn.Permute).Dims = []int32{0, 4, 2, 1, 3, 5}
+			})
+		}, []string{"pictures"}, tower},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, tiled, goodTiled, c.damage, c.fails, c.detail)
+		})
+	}
+}
+
 // maxLogit bounds the difference of logits, which are about 1: two float32 programs sum in other orders.
 const maxLogit = 1e-4
 
-// A package of pictures of any size has the logits of transformers in a whole conversation: two pictures, steps, a third picture, and again
-// after a reset. The position of every token after a picture is counted by the graph.
-func TestGridConversation(t *testing.T) {
+// A package of pictures of any size, or in tiles, has the logits of transformers in a whole conversation: two pictures, steps, a third
+// picture, and again after a reset. Where positions have several axes, the graph counts those of every token after a picture.
+func TestConversation(t *testing.T) {
 	t.Parallel()
-	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare} {
+	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare, tiled: goodTiled} {
 		dir, err := good()
 		if err != nil {
 			t.Fatal(err)

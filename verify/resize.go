@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/picture"
 )
 
@@ -24,23 +25,34 @@ func (s *Subject) pixels(im *picture.Image, f picture.Filter) ([]float32, error)
 	if err != nil {
 		return nil, err
 	}
-	return im.Planes(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm}), nil
+	return s.planes(im), nil
+}
+
+// planes are the pixels of a picture, normalised.
+func (s *Subject) planes(im *picture.Image) []float32 {
+	c := s.Package.Config
+	return im.Planes(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm})
 }
 
 // resize measures what the engine's resize costs: kl_resize is the divergence of the source with pictures that the engine has
 // resized from the source with those that its library has, and rows_resize the distance of the rows. It returns a clause for the
 // detail of the check, empty if the library's filter is not known or the tower reads pictures as they are.
-func (p *picturePrompt) resize(ctx context.Context, s *Subject, value map[string]float64) (string, error) {
+func (p *picturePrompt) resize(ctx context.Context, s *Subject, t *runtime.Tower, value map[string]float64) (string, error) {
 	if s.Source.Vision.Filter == 0 || p.grids != nil {
 		return "", nil
 	}
 	var all []float32
-	for _, seen := range p.pictures {
-		x, err := s.pixels(seen.image, 0)
+	for i, seen := range p.pictures {
+		var err error
+		if seen.views != nil {
+			seen, err = s.newViews(t, i, 0)
+		} else {
+			seen.values, err = s.pixels(seen.image, 0)
+		}
 		if err != nil {
 			return "", err
 		}
-		rows, err := s.Source.Vision.Rows(ctx, x)
+		rows, err := seen.rows(ctx, s)
 		if err != nil {
 			return "", err
 		}
@@ -53,6 +65,29 @@ func (p *picturePrompt) resize(ctx context.Context, s *Subject, value map[string
 	value["rows_resize"] = distanceOf(p.rows, all)
 	value["kl_resize"], _ = compareLogits(p.logits, logits, s.Source.Model.Vocab, s.Options.Threads)
 	return fmt.Sprintf("; the engine's resize of pictures %d times as large costs %.4g nats", larger, value["kl_resize"]), nil
+}
+
+// newViews draws a picture for a tower of tiles, two of which are side by side, or one above the other. It is resized with a filter of
+// the library, in its steps, or by the engine's way with 0.
+func (s *Subject) newViews(t *runtime.Tower, number int, f picture.Filter) (seenPicture, error) {
+	im, size := drawn(t.Tile(), number), picture.Size{Height: t.Tile(), Width: 2 * t.Tile()}
+	if number%2 == 1 {
+		size.Height, size.Width = size.Width, size.Height
+	}
+	if f == 0 {
+		v, err := t.Cut(im, size)
+		return seenPicture{views: v}, err
+	}
+	large, err := im.ResizeLibrary(size, f)
+	if err != nil {
+		return seenPicture{}, err
+	}
+	v, err := t.Cut(large, size)
+	if err != nil {
+		return seenPicture{}, err
+	}
+	v.Images[len(v.Images)-1], err = large.ResizeLibrary(picture.Size{Height: t.Tile(), Width: t.Tile()}, f)
+	return seenPicture{views: v}, err
 }
 
 // drawn is a picture for a tower of size x size pixels: smooth fields of colour, a frame with hard edges and fine lines, and

@@ -180,7 +180,7 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		return p.put(n, v)
 	}
 	switch op.Name {
-	case mnn.PicturesInput:
+	case mnn.PicturesInput, mnn.TilesInput:
 		shape, err := ops.Pictures(op.Param.(*mnn.Input), p.tokens*p.f.key.width)
 		if err != nil {
 			return err

@@ -297,7 +297,7 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	switch name {
 	case mnn.PatchesInput:
 		return ops.Tensor{Shape: []int{c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
-	case mnn.PicturesInput:
+	case mnn.PicturesInput, mnn.TilesInput:
 		shape, err := ops.Pictures(p, len(c.Embeddings))
 		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
 	case "input_ids":

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // multimodal is a model with vision or audio. Its config is in text_config, its tensors have a prefix, and the rest of the file
@@ -22,7 +23,7 @@ type multimodal struct {
 	tower func(c *Config, width int) *vision
 }
 
-// textModel describes a text_config. Its architecture may be missing there; empty if no name is accepted.
+// textModel describes a text_config. Its architecture, one of some names between spaces, may be missing there; empty if no name is accepted.
 type textModel struct {
 	architecture string
 	describe     func(c *Config) (*Decoder, error)
@@ -39,7 +40,8 @@ var multimodals = map[string]multimodal{
 	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
 		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},
 	}, nil, internVLTower},
-	"llama4": {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
+	"idefics3": {"Idefics3ForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"idefics3_vision", "idefics3"}.tower},
+	"llama4":   {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
 	"llava": {"LlavaForConditionalGeneration", map[string]textModel{
 		"llama": {"LlamaForCausalLM", describeLlama}, "mistral": {"MistralForCausalLM", describeMistral}, "qwen2": {"Qwen2ForCausalLM", describeQwen2},
 	}, map[string]int{
@@ -59,6 +61,7 @@ var multimodals = map[string]multimodal{
 		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
 	}, nil, nil},
 	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil, nil},
+	"smolvlm":  {"SmolVLMForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"smolvlm_vision", "smolvlm"}.tower},
 	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{
 		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
 	}, nil, nil},
@@ -77,6 +80,7 @@ var outerInert = []string{
 var textPrefixes = []struct{ model, head string }{
 	{"language_model.model.", "language_model.lm_head"},
 	{"model.language_model.", "lm_head"},
+	{"model.text_model.", "lm_head"},
 	{"model.", "lm_head"},
 }
 
@@ -154,7 +158,7 @@ func (m multimodal) textModel(text *Config) (model textModel, ok bool) {
 		}
 		return textModel{}, false
 	}
-	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && list[0] != model.architecture && list[0] != "" {
+	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && !slices.Contains(strings.Fields(model.architecture), list[0]) && list[0] != "" {
 		text.Refuse("architectures", "is not that of %s", kind)
 	}
 	text.class = transformers().types[kind]

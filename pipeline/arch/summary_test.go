@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,9 +57,9 @@ func modelSummary(m *Model) []string {
 			size = fmt.Sprintf("patches of %d, %d times, rows of %d to one for %d x %d", t.Patch, t.Frames, t.Hidden, t.Cell, t.Cell)
 		}
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
-			size, t.Out.Weight.Rows, flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
+			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
-			flag(" in "+t.Start+t.End, t.Start != "")),
+			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)),
 			fmt.Sprintf("projector%s %s%s", flag(describeNorm(t.Norm), t.Norm != nil), t.Activation, flag(" bias", t.In.Bias.Tensor != "")))
 		for _, line := range summary(&Decoder{Layers: t.Layers, Ropes: ropesOf(t.Layers)})[1:] {
 			lines = append(lines, "tower "+line)

@@ -7,7 +7,7 @@ package arch
 //	x = PreNorm([Class; x] + Positions), then the layers, then PostNorm(x)
 //	x = x without its first row, if DropFirst
 //	x = cells of Cell x Cell adjacent rows, each cell one row
-//	rows = Out · act(In · Norm(x))
+//	rows = Out · act(In · Norm(x)), or In · Norm(x) where Out has no tensor
 type Tower struct {
 	// ModelType is the checkpoint's word for the vision transformer.
 	ModelType string
@@ -15,6 +15,8 @@ type Tower struct {
 	// and within a cell row by row. Attention turns by the row and column of a patch.
 	Grid   bool
 	Frames int
+	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
+	Tiles *Tiles
 	// Size and Patch are edges, in pixels. Size is 0 for a Grid. Pixels of the right and lower edge that make no whole patch are not read.
 	Size, Patch int
 	// Mean and Deviation are those of the checkpoint's library where the repository says nothing else, for pixels from 0 to 1.
@@ -39,6 +41,15 @@ type Tower struct {
 	Start, End string
 	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing.
 	Loss string
+}
+
+// Tiles is how a picture becomes several that a [Tower] reads one by one: tiles from left to right and then from top to bottom, each
+// after Start and a word with its row and column, and then the whole picture in the size of a tile, between Start and Whole, and End.
+type Tiles struct {
+	// Whole is the word before the whole picture.
+	Whole string
+	// Most is the length that the library gives the longer edge of a picture, in pixels, where the repository says nothing else.
+	Most int
 }
 
 // Side returns the number of patches in a row of patches.
@@ -73,5 +84,5 @@ func (t *Tower) weights(f func(Weight)) {
 	t.PostNorm.vectors(f)
 	t.Norm.vectors(f)
 	t.In.weights(f)
-	t.Out.weights(f)
+	some(f, t.Out.Weight, t.Out.Bias)
 }

@@ -52,6 +52,9 @@ type pictureConfig struct {
 	Pad    int32      `json:"image_pad"`
 	Start  int32      `json:"vision_start"`
 	End    int32      `json:"vision_end"`
+	// Most and Whole are those of a tower that reads tiles.
+	Most  int   `json:"image_max_size,omitempty"`
+	Whole int32 `json:"global_image,omitempty"`
 }
 
 // tableConfig is the place of embedding rows in the weight file.
@@ -80,7 +83,10 @@ func llmConfig(p *Planned) ([]byte, error) {
 		if c.MRope = t.Grid; t.Grid {
 			size = lower.GridDefault(t)
 		}
-		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End}
+		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole}
+		if t.Tiles != nil {
+			c.Unit = t.Size
+		}
 	}
 	return indented(c)
 }

@@ -26,7 +26,11 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.Positions.Tensor != "" || t.DropFirst) {
 		return nil, fmt.Errorf("a tower of patches of %d pixels, %d times, in cells of %d: %w", t.Patch, t.Frames, t.Cell, tensor.ErrCorrupt)
 	}
-	if !t.Grid && (t.Patch < 1 || t.Side() < 1 || t.Cell < 1 || t.Side()%t.Cell != 0 || t.Rows() < 1 || t.Cell > 1 && t.States()-1 != t.Rows()*t.Cell*t.Cell) {
+	if t.Tiles != nil && (t.Grid || t.Class.Tensor != "" || t.DropFirst) {
+		return nil, fmt.Errorf("a tower of tiles with a class: %w", tensor.ErrCorrupt)
+	}
+	if !t.Grid && (t.Patch < 1 || t.Side() < 1 || t.Cell < 1 || t.Side()%t.Cell != 0 || t.Rows() < 1 ||
+		t.Cell > 1 && t.Side()*t.Side() != t.Rows()*t.Cell*t.Cell) {
 		return nil, fmt.Errorf("a tower of %d pixels, patches of %d, cells of %d: %w", t.Size, t.Patch, t.Cell, tensor.ErrCorrupt)
 	}
 	m := unchecked(&arch.Decoder{Hidden: t.Hidden, Layers: t.Layers}, src, threads)
@@ -38,7 +42,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
 		m.checkNorm("norm of the projector", t.Norm, cell),
 		m.checkLinear("projector", &t.In, t.In.Weight.Rows, cell),
-		m.checkLinear("second matrix of the projector", &t.Out, t.Out.Weight.Rows, t.In.Weight.Rows),
+		m.checkOptional(slot{"second matrix of the projector", &t.Out, t.Out.Weight.Rows, t.In.Weight.Rows}),
 		m.checkLayers(),
 	)
 	if err == nil && t.Positions.Tensor != "" {
@@ -75,7 +79,7 @@ func squareOf(l arch.Layer) int {
 // Keep lets the weights stay in memory once they have been read.
 func (t *Tower) Keep() { t.pass.Keep(t.pass.weights.All) }
 
-// Rows returns the rows that take the place of a picture's tokens. pixels are [3, Size, Size], normalised.
+// Rows returns the rows that take the place of the tokens of a picture, or of a tile. pixels are [3, Size, Size], normalised.
 func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	d := t.tower
 	if len(pixels) != 3*d.Size*d.Size {
@@ -186,8 +190,8 @@ func (t *Tower) project(ctx context.Context, x []float32) ([]float32, error) {
 		return nil, err
 	}
 	inner, err := t.product(ctx, x, &d.In)
-	if err != nil {
-		return nil, err
+	if err != nil || d.Out.Weight.Tensor == "" {
+		return inner, err
 	}
 	(&activation{Activation: d.Activation}).apply(inner, inner)
 	return t.product(ctx, inner, &d.Out)

@@ -57,14 +57,17 @@ func (b *builder) squares(edge int) value {
 	})
 }
 
-// perText divides rows [1, rows, ...] into texts, [texts, tokens, dims...], if the graph takes several of them.
+// perText divides rows [1, rows, ...] into texts or tiles, [texts, tokens, dims...], if the graph takes several of them.
 func (b *builder) perText(name string, x value, dims ...int) value {
-	if b.length == nil {
-		return x
-	}
 	tail := make([]int32, len(dims))
 	for i, d := range dims {
 		tail[i] = int32(d)
+	}
+	if b.tile != 0 {
+		return b.reshape(name, x, append([]int32{-1, int32(b.tile)}, tail...)...)
+	}
+	if b.length == nil {
+		return x
 	}
 	shape := b.concat(name+"/shape", 0, b.list(-1), *b.length, b.list(tail...))
 	return b.op(name, mnn.OpReshape, &mnn.Reshape{DimType: mnn.NCHW}, x, shape)

@@ -22,6 +22,7 @@ type builder struct {
 	tower           bool   // the graph is that of a tower
 	axes            bool   // positions have several axes
 	towerMask       *value // that of a tower whose pictures have any size
+	tile            int    // rows of a tile within a tower that reads several at a time, else 0
 	mask, positions value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions

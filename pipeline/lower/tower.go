@@ -34,24 +34,38 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
 }
 
-// tower lowers a tower that reads pictures of one size to a graph from [1, 3, Size, Size] to [Rows, 1, width].
+// tower lowers a tower that reads pictures of one size to a graph from [1, 3, Size, Size] to [Rows, 1, width], or for tiles, which are read
+// several at a time, from [tiles, 3, Size, Size] to [tiles, Rows, 1, width].
 func tower(t *arch.Tower) (*Part, error) {
 	b := newBuilder()
 	b.g.Outputs, b.tower = []string{mnn.PictureRows}, true
 	hidden, side, patch := int32(t.Hidden), int32(t.Side()), int32(t.Patch)
-	x := b.input(mnn.PicturesInput, mnn.DTFloat, 1, 3, int32(t.Size), int32(t.Size))
+	name, count := mnn.PicturesInput, int32(1)
+	if t.Tiles != nil {
+		name, count, b.tile = mnn.TilesInput, -1, t.States()
+	}
+	x := b.input(name, mnn.DTFloat, count, 3, int32(t.Size), int32(t.Size))
 	if side*patch != int32(t.Size) {
 		x = b.slice("/patches/rows_of_pixels", x, b.list(0), side*patch, 2)
 		x = b.slice("/patches/columns_of_pixels", x, b.list(0), side*patch, 3)
 	}
-	x = b.reshape("/patches/grid", x, 3, side, patch, side, patch)
-	x = b.op("/patches/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{1, 3, 0, 2, 4}}, x)
-	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
+	if t.Tiles != nil {
+		x = b.reshape("/patches/grid", x, -1, 3, side, patch, side, patch)
+		x = b.permute("/patches/each", x, 0, 2, 4, 1, 3, 5)
+		x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, -1, side*side, hidden)
+	} else {
+		x = b.reshape("/patches/grid", x, 3, side, patch, side, patch)
+		x = b.permute("/patches/each", x, 1, 3, 0, 2, 4)
+		x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
+	}
 	if t.Class.Tensor != "" {
 		x = b.concat("/with_class", 1, b.constant("/class", t.Class, 1, 1, hidden), x)
 	}
 	if t.Positions.Tensor != "" {
 		x = b.binary("/with_positions", mnn.BinaryAdd, x, b.constant("/positions", t.Positions, 1, int32(t.States()), hidden))
+	}
+	if t.Tiles != nil {
+		x = b.reshape("/tiles", x, 1, -1, hidden)
 	}
 	if t.PreNorm != nil {
 		x = b.norm("/pre_norm", x, t.PreNorm)
@@ -88,7 +102,11 @@ func (b *builder) towerLayers(t *arch.Tower, x value) (value, error) {
 func (b *builder) projector(t *arch.Tower, x value) (value, error) {
 	if t.Cell > 1 {
 		n, cell, hidden := int32(t.Side()/t.Cell), int32(t.Cell), int32(t.Hidden)
-		x = b.reshape("/cells/grid", x, n, cell, n, cell*hidden)
+		rows := n
+		if t.Tiles != nil {
+			rows = -1 // of all tiles
+		}
+		x = b.reshape("/cells/grid", x, rows, cell, n, cell*hidden)
 		x = b.op("/cells/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1, 3}}, x)
 		x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
 	}
@@ -100,12 +118,19 @@ func (b *builder) joined(t *arch.Tower, x value) (value, error) {
 	if t.Norm != nil {
 		x = b.norm("/projector/norm", x, t.Norm)
 	}
+	dims := []int32{-1, 1}
+	if t.Tiles != nil {
+		dims = []int32{-1, int32(t.Rows()), 1}
+	}
+	if t.Out.Weight.Tensor == "" {
+		return b.linear("/projector/Linear", x, &t.In, Slot{}, append(dims, int32(t.In.Weight.Rows))...), nil
+	}
 	x = b.linear("/projector/in/Linear", x, &t.In, Slot{}, 1, -1, int32(t.In.Weight.Rows))
 	x, err := b.activate("/projector/", &arch.MLP{Activation: t.Activation}, x)
 	if err != nil {
 		return 0, err
 	}
-	return b.linear("/projector/out/Linear", x, &t.Out, Slot{}, -1, 1, int32(t.Out.Weight.Rows)), nil
+	return b.linear("/projector/out/Linear", x, &t.Out, Slot{}, append(dims, int32(t.Out.Weight.Rows))...), nil
 }
 
 // towerConditions are sentences about prompts with pictures.
@@ -116,6 +141,12 @@ func towerConditions(t *arch.Tower) []string {
 			"prompt gives, rounded to multiples of %d and at most %d, or without them %d x %d, whatever its shape, and does not smooth it",
 			edge, edge, edge, gridPositions*t.Patch, GridDefault(t), GridDefault(t))}
 	}
+	if t.Tiles != nil {
+		return []string{fmt.Sprintf("a picture is one view of %d x %d pixels and takes %d tokens, unless the height or width that a call or <hw> in a prompt gives "+
+			"is larger: then the engine rounds both to multiples of %d and reads a tile for each %d x %d pixels too, with %d tokens each; it does not smooth pictures",
+			t.Size, t.Size, t.Rows()+3, t.Size, t.Size, t.Size, t.Rows()+2),
+			"the engine reads all tiles of a picture at once: " + tileMemory(t)}
+	}
 	list := []string{fmt.Sprintf("a picture takes %d positions; the engine makes it %d x %d pixels, whatever its shape, and does not smooth it; "+
 		"height and width, where a call or a prompt gives them, must both be %d", t.Rows(), t.Size, t.Size, t.Size)}
 	if t.Start == "" {
@@ -125,6 +156,20 @@ func towerConditions(t *arch.Tower) []string {
 		list = append(list, t.Loss)
 	}
 	return list
+}
+
+// tileMemory says what the scores of attention take.
+func tileMemory(t *arch.Tower) string {
+	heads := 0
+	for _, l := range t.Layers {
+		for b := range l.Blocks() {
+			if a, ok := b.(*arch.Attention); ok {
+				heads = max(heads, a.Heads)
+			}
+		}
+	}
+	n := int64(t.States())
+	return fmt.Sprintf("attention takes %d MiB of memory for each", (4*int64(heads)*n*n+1<<20-1)>>20)
 }
 
 // GridDefault is the edge in pixels of a picture for which a prompt gives no size.

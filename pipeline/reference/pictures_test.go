@@ -43,10 +43,10 @@ func TestPictures(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want.Sizes != nil {
+				if src.Model.Towers[0].Grid {
 					edge := src.Model.Towers[0].Patch * src.Model.Towers[0].Cell
 					grids = append(grids, [2]int{want.Sizes[i][0] / edge, want.Sizes[i][1] / edge})
-				} else if n := src.Model.Towers[0].Rows() * src.Decoder.Hidden; len(x) != n {
+				} else if n := src.Model.Towers[0].Rows() * src.Decoder.Hidden; len(x)%n != 0 || want.Sizes == nil && len(x) != n {
 					t.Fatalf("%d values for a picture, want %d", len(x), n)
 				}
 				rows = append(rows, x...)
@@ -72,6 +72,22 @@ func TestPictures(t *testing.T) {
 // seen are the rows of a picture.
 func seen(t *testing.T, src *source.Source, tower *forward.Tower, image []byte, sizes [][2]int, i int) ([]float32, error) {
 	norm := picture.Norm{Mean: src.Pictures.Mean, Scale: src.Pictures.Norm}
+	if tile := src.Model.Towers[0]; tile.Tiles != nil {
+		h, w := sizes[i][0], sizes[i][1]
+		v, err := (&picture.Image{Height: h, Width: w, Pix: image}).Cut(picture.Size{Height: h, Width: w}, tile.Size, src.Pictures.Most)
+		if err != nil {
+			return nil, err
+		}
+		var all []float32
+		for _, im := range v.Images {
+			rows, err := tower.Rows(t.Context(), im.Planes(norm))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rows...)
+		}
+		return all, nil
+	}
 	if sizes == nil {
 		return tower.Rows(t.Context(), stagetest.Planes(image, norm.Mean, norm.Scale))
 	}

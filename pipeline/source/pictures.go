@@ -17,6 +17,10 @@ type Pictures struct {
 	Mean, Norm [3]float32
 	// Pad is the token in place of which rows are put; Start and End are those around them, -1 without.
 	Pad, Start, End int32
+	// Whole is the token before the whole picture, for a tower that reads tiles, and Most the largest edge of a picture that is cut into
+	// them, a multiple of the tower's.
+	Whole int32
+	Most  int
 	// Filter is that with which the library resizes; 0 if it is not known here.
 	Filter picture.Filter
 	// Conditions are sentences for users.
@@ -36,21 +40,27 @@ type processor struct {
 	Resample  *int      `json:"resample"`
 	Crop      *bool     `json:"do_center_crop"`
 	Pad       *bool     `json:"do_pad"`
+	Split     *bool     `json:"do_image_splitting"`
 	Least     *int      `json:"min_pixels"`
 	Most      *int      `json:"max_pixels"`
 	// Sizes is another place of the two.
 	Sizes json.RawMessage `json:"size"`
+	// Tile is that of pictures that are cut.
+	Tile json.RawMessage `json:"max_image_size"`
+}
+
+// edges are a form of a size.
+type edges struct {
+	Shortest *int `json:"shortest_edge"`
+	Longest  *int `json:"longest_edge"`
 }
 
 // pixels is the condition for pictures of any size.
 func (x *processor) pixels() string {
 	least, most := x.Least, x.Most
-	var edges struct {
-		Shortest *int `json:"shortest_edge"`
-		Longest  *int `json:"longest_edge"`
-	}
-	if json.Unmarshal(x.Sizes, &edges) == nil { // families have other forms of it
-		least, most = cmp.Or(least, edges.Shortest), cmp.Or(most, edges.Longest)
+	var e edges
+	if json.Unmarshal(x.Sizes, &e) == nil { // families have other forms of it
+		least, most = cmp.Or(least, e.Shortest), cmp.Or(most, e.Longest)
 	}
 	const text = "the library keeps the shape of a picture and its size"
 	if least == nil || most == nil {
@@ -62,8 +72,11 @@ func (x *processor) pixels() string {
 
 // readPictures reads how pictures are prepared for a tower.
 func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Pictures, error) {
-	// The library's processors of all families here have a bicubic filter unless a file says otherwise.
+	// The library's processors have a bicubic filter, or for tiles Lanczos', unless a file says otherwise.
 	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1, Filter: picture.Bicubic}
+	if t.Tiles != nil {
+		p.Filter = picture.Lanczos
+	}
 	if _, ok := tok.Token(p.Pad); !ok {
 		return nil, fmt.Errorf("config.json: the token of pictures, %d, is not a token of tokenizer.json: %w", t.Pad, tensor.ErrCorrupt)
 	}
@@ -102,15 +115,20 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 		if x.Pad != nil && *x.Pad {
 			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
 		}
-		if t.Grid {
-			p.Conditions = append(p.Conditions, x.pixels())
-		}
-		return p, nil
+		return p, p.size(&x, t, tok)
 	}
-	if t.Grid {
+	return p, cmp.Or(p.normalise(&x), p.size(&x, t, tok))
+}
+
+// size reads what is said about the sizes of pictures.
+func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) error {
+	switch {
+	case t.Grid:
 		p.Conditions = append(p.Conditions, x.pixels())
+	case t.Tiles != nil:
+		return p.tiles(x, t, tok)
 	}
-	return p, p.normalise(&x)
+	return nil
 }
 
 // normalise computes Mean and Norm.

@@ -137,6 +137,45 @@ func TestPictureMarks(t *testing.T) {
 	}
 }
 
+// A tower of tiles reads how large pictures become, and needs a token for every tile.
+func TestTiles(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	open := func(file object) (*source.Source, error) {
+		files := object{"preprocessor_config.json": file}
+		return openSeeing(t, "smolvlm", files)
+	}
+	for _, c := range []struct {
+		file object
+		most int
+		says string
+	}{
+		{object{"size": object{"longest_edge": 96}}, 96, "longer edge of a picture 96 pixels and both whole tiles; the engine does not: " +
+			"pass such a height and width, for a picture of 3 to 4 96 and 96"},
+		{object{"size": object{"longest_edge": 40}, "max_image_size": object{"longest_edge": 32}}, 64, "40 pixels"},
+		{object{"size": object{"longest_edge": 64}, "do_image_splitting": false}, 64, "one view of a picture"},
+		{object{"size": object{"height": 32, "width": 32}}, 0, `no token "<row_1_col_4>"`},
+		{object{"size": object{"longest_edge": 97}}, 0, `no token "<row_1_col_4>"`},
+		{object{"size": object{"longest_edge": 0}}, 0, "size 0 is not between"},
+		{object{"size": object{"longest_edge": 96}, "max_image_size": object{"longest_edge": 64}}, 0, "max_image_size 64 is not image_size 32"},
+	} {
+		src, err := open(c.file)
+		if c.most == 0 {
+			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v: %v, want %s", c.file, err, c.says)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(c.file, err)
+		}
+		p := src.Pictures
+		if p.Most != c.most || p.Whole != 322 || p.Filter != picture.Lanczos || !strings.Contains(strings.Join(p.Conditions, "; "), c.says) {
+			t.Errorf("%v: %+v", c.file, p)
+		}
+	}
+}
+
 // What the tokenizer puts before a text comes from the template instead, unless the template writes it already.
 func TestPictureOpening(t *testing.T) {
 	t.Parallel()

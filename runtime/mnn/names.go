@@ -23,7 +23,9 @@ const (
 	PicturesInput = "input_images"
 	// PatchesInput is that of a tower that reads the patches of pictures of any size.
 	PatchesInput = "patches"
-	PictureRows  = "image_embeds"
+	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time.
+	TilesInput  = "pixel_values"
+	PictureRows = "image_embeds"
 )
 
 // LayerOutput names the op that adds the last branch of layer i to the residual stream.

@@ -44,6 +44,8 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", windowFamilies["gemma4_text"].shapes),
 	},
+	"idefics3": idefics3("idefics3", "Idefics3ForConditionalGeneration", object{"rms_norm_eps": 0.1}),
+	"smolvlm":  idefics3("smolvlm", "SmolVLMForConditionalGeneration", object{"rms_norm_eps": 0.01}),
 	"internvl": {
 		config: seeing("qwen2-untied", "qwen2", object{
 			"model_type": "internvl", "architectures": []string{"InternVLForConditionalGeneration"}, "tie_word_embeddings": false,
@@ -274,6 +276,27 @@ func slides(change object) bool { return change["use_sliding_window"] == true }
 
 // capped are changes that bound logits.
 func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }
+
+// idefics3 is the table of a model of the kind of Idefics3.
+func idefics3(modelType, architecture string, more object) family {
+	return family{
+		config: seeing("llama", "llama", object{
+			"model_type": modelType, "architectures": []string{architecture}, "tie_word_embeddings": false,
+			"vision_config":  merged(tower, object{"model_type": modelType + "_vision", "image_size": 32, "patch_size": 8}),
+			"image_token_id": 310, "scale_factor": 2,
+		}),
+		honours: inner("text_config", oneOf(ropes()[:6], []object{
+			more, {"attention_bias": true}, {"mlp_bias": true}, {"head_dim": 24}, {"num_key_value_heads": 1},
+		})),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.model_type: "mistral" is not supported`, object{"text_config.model_type": "mistral"}},
+			{`vision_config.image_size: 19 patches in a row`, object{"vision_config.image_size": 152}},
+			{`scale_factor: 4 x 4 patches do not divide`, object{"scale_factor": 3}},
+		},
+		shapes: inner("text_config", plain),
+	}
+}
 
 // flat is a config whose text keys are next to the others, as in files of Qwen2-VL and 2.5-VL.
 func flat(config func(t *testing.T) object) func(t *testing.T) object {

@@ -10,7 +10,7 @@ import (
 // CheckInput refuses inputs that engines do not feed.
 func CheckInput(name string) error {
 	switch name {
-	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput:
+	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput:
 		return nil
 	}
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
@@ -18,11 +18,17 @@ func CheckInput(name string) error {
 
 // Pictures returns the shape of an input of pictures, which must hold n values.
 func Pictures(p *mnn.Input, n int) ([]int, error) {
-	shape := make([]int, len(p.Dims))
+	shape, rest := make([]int, len(p.Dims)), 1
 	for i, d := range p.Dims {
-		if shape[i] = int(d); d < 1 {
+		if shape[i] = int(d); d < 1 && i > 0 || rest > n {
 			return nil, fmt.Errorf("pictures of shape %v: %w", p.Dims, tensor.ErrUnsupported)
 		}
+		if i > 0 {
+			rest *= int(d)
+		}
+	}
+	if len(shape) > 0 && shape[0] < 1 { // any number of tiles
+		shape[0] = n / rest
 	}
 	if err := Limited(shape); err != nil {
 		return nil, err

@@ -297,12 +297,21 @@ TWINS = {
 # pictures and twelve tokens after it, then a second prompt with a third picture: ids, the rows of the pictures, and logits.
 PICTURE_TOKENS = ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+TILE_TOKENS = ["<fake_token_around_image>", "<image>", "<global-img>"] + [f"<row_{i}_col_{j}>" for i in (1, 2, 3) for j in (1, 2, 3)]
+TILES = ("<image>", "<fake_token_around_image>", "<fake_token_around_image>")
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
 CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
 VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
+SIGLIP = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
+
+
+def tiled(size, **more):
+    return dict(size={"longest_edge": 3 * size}, max_image_size={"longest_edge": size}, **more)
+
+
 VISION = {
     "llava": ("Llava", LLAVA, dict(model_type="llama", head_dim=8, **rope()), CLIP, {}, dict(
         do_center_crop=True, do_normalize=True, do_rescale=True, do_resize=True, image_mean=[0.45, 0.5, 0.4], image_std=[0.25, 0.3, 0.28],
@@ -328,6 +337,19 @@ VISION = {
         tie_word_embeddings=True), dict(do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
     "qwen2_5_vl-squares": ("Qwen2_5_VL", QWEN, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=3, **rope(rope_theta=1e5, mrope_section=[4, 1, 3])), dict(
         QWEN2_5_VL, depth=2, hidden_size=16, num_heads=1, out_hidden_size=48, window_size=90, fullatt_block_indexes=[]), {}, None),
+    "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
+        32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
+    "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
+        SIGLIP, hidden_size=36, num_attention_heads=3, num_hidden_layers=1, image_size=50, hidden_act="gelu", layer_norm_eps=1e-3), dict(
+        scale_factor=3, tie_word_embeddings=True), tiled(50)),
+    "smolvlm-large": ("SmolVLM", TILES, dict(model_type="llama", head_dim=16, num_attention_heads=2, num_key_value_heads=1, **rope(**LLAMA3)), dict(
+        SIGLIP, num_attention_heads=4, num_hidden_layers=3, image_size=24, patch_size=6), dict(scale_factor=4), tiled(24, resample=3)),
+    "idefics3": ("Idefics3", TILES, dict(model_type="llama", head_dim=8, **rope(rope_theta=5e5)), SIGLIP, {}, tiled(32)),
+    "idefics3-tied": ("Idefics3", TILES, dict(model_type="llama", tie_word_embeddings=True, **rope()), dict(
+        SIGLIP, hidden_size=40, intermediate_size=24, num_attention_heads=5, image_size=28, patch_size=14, hidden_act="quick_gelu"), dict(
+        scale_factor=1, tie_word_embeddings=True), tiled(28)),
+    "idefics3-cells": ("Idefics3", TILES, dict(model_type="llama", head_dim=12, attention_bias=True, **rope(**LLAMA3)), dict(
+        SIGLIP, num_hidden_layers=1, image_size=48), dict(scale_factor=3), tiled(48)),
     "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
         VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
         downsample_ratio=0.25, tie_word_embeddings=True), None),
@@ -388,29 +410,37 @@ def pictured(name, model, tok, rng):
     """The golden of a model that reads pictures."""
     pad, start, end = VISION[name][1]
     config, said = model.config.vision_config, VISION[name][5] or {}
-    grid = hasattr(config, "spatial_merge_size")
+    grid, tiles = hasattr(config, "spatial_merge_size"), VISION[name][1] == TILES
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
-                 "siglip_vision_model": ([0.5] * 3, [0.5] * 3)}.get(
+                 **dict.fromkeys(["siglip_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
     mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
     edge = config.patch_size * config.spatial_merge_size if grid else 0
     # Wide, high, and square.
     sizes = [(3 * edge, 5 * edge), (6 * edge, 2 * edge), (2 * edge, 2 * edge)] if grid else [(size, size)] * 3
+    sizes = [(2 * size, 3 * size), (2 * size, size), (size, size)] if tiles else sizes
     images = [picture(h, w, k, rng) for k, (h, w) in enumerate(sizes)]
-    pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for p in images]
+    views = [cut(p, size) for p in images] if tiles else [[p] for p in images]
+    pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for list in views for p in list]
     more = {}
     if grid:
         more["image_grid_thw"] = torch.tensor([[1, h // config.patch_size, w // config.patch_size] for h, w in sizes])
         pixels = torch.cat([patched(p, config.patch_size) for p in pixels])
     else:
         pixels = torch.stack(pixels)
+    if tiles:
+        pixels = pixels[None]
     rows = [r.float() for r in model.get_image_features(pixels, **more).pooler_output]
     encode = lambda text: tok.encode(text, add_special_tokens=False).ids
     around = ([tok.token_to_id(start)], [tok.token_to_id(end)]) if start else ([], [])
-    marks = iter([around[0] + [tok.token_to_id(pad)] * len(r) + around[1] for r in rows])
+    if tiles:
+        one = len(rows[0]) // sum(map(len, views))
+        marks = iter([encode(framed(h // size, w // size, one)) for h, w in sizes])
+    else:
+        marks = iter([around[0] + [tok.token_to_id(pad)] * len(r) + around[1] for r in rows])
     parts = [["Look at this: ", " and then at ", " What is different?"], [" Now compare with ", " Is it brighter?"]]
     turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
     steps = torch.randint(3, 300, (12,), generator=rng).tolist()
@@ -420,8 +450,29 @@ def pictured(name, model, tok, rng):
     logits = model(input_ids=ids, pixel_values=pixels, use_cache=False, **more).logits[0].float().contiguous()
     assert torch.isfinite(logits).all(), name
     return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": (torch.cat if grid else torch.stack)(rows).contiguous(), "logits": logits} | (
-        {"sizes": torch.tensor(sizes)} if grid else {}) | {
+        {"sizes": torch.tensor(sizes)} if grid or tiles else {}) | {
         f"image_{k}": p.contiguous() for k, p in enumerate(images)}
+
+
+def cut(image, size):
+    """The tiles of a picture, and the whole as the engine makes it: of two pixels the mean, of three the middle one."""
+    h, w, _ = image.shape
+    if (h, w) == (size, size):
+        return [image]
+    whole = image.float()
+    for axis, n in enumerate((h // size, w // size)):
+        parts = whole.unflatten(axis, (size, n)).unbind(axis + 1)
+        whole = parts[n // 2] if n % 2 else torch.floor((parts[0] + parts[1]) / 2 + 0.5)
+    return [t for row in image.split(size, 0) for t in row.split(size, 1)] + [whole]
+
+
+def framed(rows, columns, length):
+    """What the library's processor writes in place of a picture."""
+    around, pads = "<fake_token_around_image>", "<image>" * length
+    whole = f"{around}<global-img>{pads}{around}"
+    if rows * columns == 1:
+        return whole
+    return "".join("".join(f"{around}<row_{i + 1}_col_{j + 1}>{pads}" for j in range(columns)) + "\n" for i in range(rows)) + "\n" + whole
 
 
 def patched(pixels, edge):
@@ -438,7 +489,7 @@ def make_vision(name, dir):
     rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
     first = len(tokenizer["model"]["vocab"])
-    words = QWEN_TOKENS if marks == QWEN else PICTURE_TOKENS
+    words = {QWEN: QWEN_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS)
     tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(words)]
     (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")

@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/picture"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Tile is the edge of a tile in pixels, if the tower reads pictures in tiles; otherwise 0.
+func (t *Tower) Tile() int { return t.tile }
+
+// Cut returns the views of a picture that a prompt wants in a size, as the engine makes them.
+func (t *Tower) Cut(im *picture.Image, s picture.Size) (*picture.Views, error) {
+	return im.Cut(s, t.tile, t.pkg.Config.ImageMaxSize)
+}
+
+// Views reads the views of a picture. The engine takes all tiles together and the whole alone, which with int8 activations affects rounding;
+// otherwise they are read one by one, which takes less memory.
+func (t *Tower) Views(ctx context.Context, v *picture.Views) (Picture, error) {
+	var pixels, all []float32
+	for i, im := range v.Images {
+		pixels = append(pixels, im.Planes(picture.Norm{Mean: t.pkg.Config.ImageMean, Scale: t.pkg.Config.ImageNorm})...)
+		if t.together && i < len(v.Images)-2 {
+			continue
+		}
+		seen, err := t.Picture(ctx, pixels)
+		if err != nil {
+			return Picture{}, err
+		}
+		pixels, all = pixels[:0], append(all, seen.Rows...)
+	}
+	return Picture{Rows: all, Height: 1, Width: len(all) / t.pkg.Config.HiddenSize}, nil
+}
+
+// Frame returns the tokens that the engine puts in place of a picture, each of whose views has so many rows.
+func (t *Tower) Frame(v *picture.Views, rows int) ([]int32, error) {
+	c := t.pkg.Config
+	first := func(text string) (int32, error) {
+		ids := t.pkg.Tokenizer.Encode(text)
+		if len(ids) == 0 {
+			return 0, fmt.Errorf("%q has no tokens: %w", text, tensor.ErrCorrupt)
+		}
+		return ids[0], nil
+	}
+	end, err := first("\n")
+	if err != nil {
+		return nil, err
+	}
+	var out []int32
+	view := func(word int32) {
+		out = append(append(out, c.VisionStart, word), slices.Repeat([]int32{c.ImagePad}, rows)...)
+	}
+	for row := range v.Grid.Height {
+		for column := range v.Grid.Width {
+			word, err := first(fmt.Sprintf("<row_%d_col_%d>", row+1, column+1))
+			if err != nil {
+				return nil, err
+			}
+			view(word)
+		}
+		out = append(out, end)
+	}
+	if v.Grid.Height > 0 {
+		out = append(out, end)
+	}
+	view(c.GlobalImage)
+	return append(out, c.VisionEnd), nil
+}
+
+// lookAtTiles is look for a tower of tiles.
+func (t *Tower) lookAtTiles(ctx context.Context, p *Prompt, file string, size *picture.Size) error {
+	im, err := picture.Open(file)
+	if err != nil {
+		return err
+	}
+	v, err := t.Cut(im, *size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	*size = v.Size
+	seen, err := t.Views(ctx, v)
+	if err != nil {
+		return err
+	}
+	tokens, err := t.Frame(v, seen.Width/len(v.Images))
+	if err != nil {
+		return err
+	}
+	p.Tokens, p.Pictures = append(p.Tokens, tokens...), append(p.Pictures, seen)
+	return nil
+}
