@@ -14,11 +14,15 @@ func describeGLM(c *Config) (*Decoder, error) {
 func describeGLM4(c *Config) (*Decoder, error) {
 	b, a, block := beginGLM(c)
 	return b.finish(&a, func(_ int, p string) Layer {
-		layer := b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
-		layer[0].PostNorm = b.norms(p + "post_self_attn_layernorm")
-		layer[1].PostNorm = b.norms(p + "post_mlp_layernorm")
-		return layer
+		return b.glm4Norms(p, b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate)))
 	})
+}
+
+// glm4Norms adds the norms after the blocks of a layer.
+func (b *builder) glm4Norms(p string, layer Layer) Layer {
+	layer[0].PostNorm = b.norms(p + "post_self_attn_layernorm")
+	layer[1].PostNorm = b.norms(p + "post_mlp_layernorm")
+	return layer
 }
 
 // beginGLM reads the keys of both, and returns a function that makes attention.

@@ -73,8 +73,9 @@ func (v *vision) axial() *Rope {
 	return r
 }
 
-// gridLayers describes the layers, whose queries, keys and values are one matrix. more changes a layer.
-func (v *vision) gridLayers(more func(i int, p string, a *Attention, l Layer)) {
+// gridLayers describes the layers, whose queries, keys and values are one matrix; bias says whether attention has biases. more changes
+// a layer.
+func (v *vision) gridLayers(bias bool, more func(i int, p string, a *Attention, l Layer)) {
 	names := visionNames{"blocks.", "norm1", "norm2", "attn.", "proj"}
 	rope := v.axial()
 	for i := range v.layers {
@@ -83,7 +84,10 @@ func (v *vision) gridLayers(more func(i int, p string, a *Attention, l Layer)) {
 		a := l[0].Block.(*Attention)
 		a.Rope = rope
 		for k, x := range []*Linear{&a.Q, &a.K, &a.V} {
-			*x = v.third(p+"attn.qkv", k)
+			*x = v.third(p+"attn.qkv", k, bias)
+		}
+		if !bias {
+			a.O.Bias = Weight{}
 		}
 		if more != nil {
 			more(i, p, a, l)
@@ -92,23 +96,24 @@ func (v *vision) gridLayers(more func(i int, p string, a *Attention, l Layer)) {
 	}
 }
 
-// third is one of three equal parts of the rows of a linear layer with a bias.
-func (v *vision) third(of string, k int) Linear {
+// third is one of three equal parts of the rows of a linear layer.
+func (v *vision) third(of string, k int, bias bool) Linear {
 	name, n := of+[]string{".q", ".k", ".v"}[k], v.t.Hidden
 	runs := []Run{{Start: k * n, Count: n}}
-	return Linear{
-		Weight: v.view(View{Name: name + ".weight", Tensor: of + ".weight", Rows: n, Cols: n, Runs: runs}),
-		Bias:   v.view(View{Name: name + ".bias", Tensor: of + ".bias", Rows: n, Runs: runs}),
+	l := Linear{Weight: v.view(View{Name: name + ".weight", Tensor: of + ".weight", Rows: n, Cols: n, Runs: runs})}
+	if bias {
+		l.Bias = v.view(View{Name: name + ".bias", Tensor: of + ".bias", Rows: n, Runs: runs})
 	}
+	return l
 }
 
-// gated is an MLP whose second factor has a gate, with biases.
-func (v *vision) gated(p string) *MLP {
+// gated is an MLP with a gate.
+func (v *vision) gated(p string, bias bool) *MLP {
 	n, hidden := v.intermediate, v.t.Hidden
 	return &MLP{
 		Intermediate: n, Activation: v.activation,
-		Gate: linearOf(p+"gate_proj", n, hidden, true), Up: linearOf(p+"up_proj", n, hidden, true),
-		Down: linearOf(p+"down_proj", hidden, n, true),
+		Gate: linearOf(p+"gate_proj", n, hidden, bias), Up: linearOf(p+"up_proj", n, hidden, bias),
+		Down: linearOf(p+"down_proj", hidden, n, bias),
 	}
 }
 

@@ -36,7 +36,8 @@ var multimodals = map[string]multimodal{
 	}, map[string]int{
 		"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
 	}, nil},
-	"gemma4": {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, nil},
+	"gemma4":  {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, nil},
+	"glm_ocr": {"GlmOcrForConditionalGeneration", map[string]textModel{"glm_ocr_text": {"", describeGLMOCRText}}, nil, glmOCRTower},
 	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
 		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},
 	}, nil, internVLTower},
@@ -69,11 +70,12 @@ var multimodals = map[string]multimodal{
 
 // outerInert are the keys outside text_config that do not concern text.
 var outerInert = []string{
-	"audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id", "eoa_token_index", "eoi_token_id", "eoi_token_index",
-	"image_token_id",
-	"image_token_index", "language_model_only", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
-	"video_token_id", "vision_config", "vision_end_token_id", "vision_feature_layer", "vision_feature_select_strategy",
-	"vision_soft_tokens_per_image", "vision_start_token_id", "vision_token_id",
+	"audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id", "eoa_token_index",
+	"eoi_token_id", "eoi_token_index", "image_end_token_id", "image_start_token_id", "image_token_id", "image_token_index",
+	"language_model_only", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+	"video_end_token_id", "video_start_token_id", "video_token_id", "vision_config", "vision_end_token_id",
+	"vision_feature_layer", "vision_feature_select_strategy", "vision_soft_tokens_per_image", "vision_start_token_id",
+	"vision_token_id",
 }
 
 // textPrefixes are the prefixes of the text model's tensors, and the names of its head.

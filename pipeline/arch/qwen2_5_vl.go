@@ -26,11 +26,11 @@ func qwen25VLTower(c *Config, width int) *vision {
 	v.readSections(16, 24, 24)
 	v.prefix = v.locate("", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", false)
-	v.gridLayers(func(i int, p string, a *Attention, l Layer) {
+	v.gridLayers(true, func(i int, p string, a *Attention, l Layer) {
 		if !slices.Contains(whole, i) {
 			a.Square = square
 		}
-		l[1].Block = v.gated(p + "mlp.")
+		l[1].Block = v.gated(p+"mlp.", true)
 	})
 	t.PostNorm = v.norm(v.prefix+"merger.ln_q", t.Hidden)
 	v.merge("merger.mlp.0", "merger.mlp.2", width)

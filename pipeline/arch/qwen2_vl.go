@@ -14,7 +14,7 @@ func qwen2VLTower(c *Config, width int) *vision {
 	v.readSections(16, 24, 24)
 	v.prefix = v.locate("", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", false)
-	v.gridLayers(nil)
+	v.gridLayers(true, nil)
 	v.t.PostNorm = v.norm(v.prefix+"merger.ln_q", v.t.Hidden)
 	v.merge("merger.mlp.0", "merger.mlp.2", width)
 	v.t.Pad = c.tokenID("image_token_id", "image_token_index", 151655)

@@ -60,12 +60,21 @@ func modelSummary(m *Model) []string {
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
 			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)),
-			fmt.Sprintf("projector%s %s%s", flag(describeNorm(t.Norm), t.Norm != nil), t.Activation, flag(" bias", t.In.Bias.Tensor != "")))
+			describeProjector(&t.Projector))
 		for _, line := range summary(&Decoder{Layers: t.Layers, Ropes: ropesOf(t.Layers)})[1:] {
 			lines = append(lines, "tower "+line)
 		}
 	}
 	return lines
+}
+
+func describeProjector(p *Projector) string {
+	front := ""
+	for _, l := range p.Front {
+		front += fmt.Sprintf(" to %d", l.Weight.Rows)
+	}
+	return fmt.Sprintf("projector%s%s%s%s %s%s%s", flag(" planes", p.Planes), front, flag(describeNorm(p.Norm), p.Norm != nil),
+		flag(" "+string(p.Between), p.Between != ""), p.Activation, flag(" gated", p.Gate.Weight.Tensor != ""), flag(" bias", p.In.Bias.Tensor != ""))
 }
 
 // ropesOf lists the rotary tables of layers.

@@ -7,7 +7,7 @@ package arch
 //	x = PreNorm([Class; x] + Positions), then the layers, then PostNorm(x)
 //	x = x without its first row, if DropFirst
 //	x = cells of Cell x Cell adjacent rows, each cell one row
-//	rows = Out · act(In · Norm(x)), or In · Norm(x) where Out has no tensor
+//	rows = Projector(x)
 type Tower struct {
 	// ModelType is the checkpoint's word for the vision transformer.
 	ModelType string
@@ -17,6 +17,8 @@ type Tower struct {
 	Frames int
 	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
 	Tiles *Tiles
+	// Counted is how many times the library counts a picture where it compares its pixels with its limits; 0 stands for 1.
+	Counted int
 	// Size and Patch are edges, in pixels. Size is 0 for a Grid. Pixels of the right and lower edge that make no whole patch are not read.
 	Size, Patch int
 	// Mean and Deviation are those of the checkpoint's library where the repository says nothing else, for pixels from 0 to 1.
@@ -31,10 +33,8 @@ type Tower struct {
 	PostNorm  *Norm // or nil
 	DropFirst bool
 	// Cell is the edge of a cell, in rows; 1 where rows stay as they are.
-	Cell       int
-	Norm       *Norm // of Cell*Cell*Hidden elements, or nil
-	In, Out    Linear
-	Activation Activation
+	Cell int
+	Projector
 
 	// Pad is the id in place of which rows are put. Start and End are the words around them, empty without.
 	Pad        int
@@ -50,6 +50,34 @@ type Tiles struct {
 	Whole string
 	// Most is the length that the library gives the longer edge of a picture, in pixels, where the repository says nothing else.
 	Most int
+}
+
+// Projector makes rows as wide as those of the text model of cells.
+//
+//	x = Front[1] · Front[0] · x
+//	x = Between(Norm(x))
+//	row = Out · act(In · x), or with a Gate Out · (act(Gate · x) ⊙ (In · x))
+type Projector struct {
+	// Planes: a cell is [Hidden, Cell, Cell], as a convolution reads it, and not [Cell, Cell, Hidden].
+	Planes        bool
+	Front         []Linear
+	Norm          *Norm      // of what In takes, or nil
+	Between       Activation // or empty
+	Gate, In, Out Linear     // Gate may be without tensor; without Out, rows are In · x
+	Activation    Activation
+}
+
+// weights calls f with every slot that needs a tensor.
+func (p *Projector) weights(f func(Weight)) {
+	for i := range p.Front {
+		p.Front[i].weights(f)
+	}
+	p.Norm.vectors(f)
+	if p.Gate.Weight.Tensor != "" {
+		p.Gate.weights(f)
+	}
+	p.In.weights(f)
+	some(f, p.Out.Weight, p.Out.Bias)
 }
 
 // Side returns the number of patches in a row of patches.
@@ -82,7 +110,5 @@ func (t *Tower) weights(f func(Weight)) {
 		layer.weights(f)
 	}
 	t.PostNorm.vectors(f)
-	t.Norm.vectors(f)
-	t.In.weights(f)
-	some(f, t.Out.Weight, t.Out.Bias)
+	t.Projector.weights(f)
 }

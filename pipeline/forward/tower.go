@@ -40,9 +40,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		m.checkVector("class", t.Class, t.Hidden),
 		m.checkNorm("norm before the layers", t.PreNorm, t.Hidden),
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
-		m.checkNorm("norm of the projector", t.Norm, cell),
-		m.checkLinear("projector", &t.In, t.In.Weight.Rows, cell),
-		m.checkOptional(slot{"second matrix of the projector", &t.Out, t.Out.Weight.Rows, t.In.Weight.Rows}),
+		m.checkProjector(&t.Projector, cell),
 		m.checkLayers(),
 	)
 	if err == nil && t.Positions.Tensor != "" {
@@ -98,7 +96,7 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if d.Cell > 1 {
 		x = t.cells(x)
 	}
-	return t.project(ctx, x)
+	return t.project(ctx, &d.Projector, x)
 }
 
 // GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells.
@@ -123,7 +121,7 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}); err != nil {
 		return nil, err
 	}
-	y, err := t.project(ctx, x)
+	y, err := t.project(ctx, &d.Projector, x)
 	if err != nil {
 		return nil, err
 	}
@@ -181,20 +179,6 @@ func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows)
 		}
 	}
 	return t.norm(x, t.tower.PostNorm)
-}
-
-// project turns the states of a picture, with those of a cell next to each other, into rows.
-func (t *Tower) project(ctx context.Context, x []float32) ([]float32, error) {
-	d := t.tower
-	if err := t.norm(x, d.Norm); err != nil {
-		return nil, err
-	}
-	inner, err := t.product(ctx, x, &d.In)
-	if err != nil || d.Out.Weight.Tensor == "" {
-		return inner, err
-	}
-	(&activation{Activation: d.Activation}).apply(inner, inner)
-	return t.product(ctx, inner, &d.Out)
 }
 
 // embed returns the states before the first layer.

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -27,7 +28,7 @@ func gridTower(t *arch.Tower) (*Part, error) {
 		return nil, err
 	}
 	x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
-	if x, err = b.joined(t, x); err != nil {
+	if x, err = b.joined("/projector/", t, &t.Projector, x); err != nil {
 		return nil, fmt.Errorf("%s: %w", mnn.VisualPart, err)
 	}
 	b.g.Tensors[x] = mnn.PictureRows
@@ -110,27 +111,48 @@ func (b *builder) projector(t *arch.Tower, x value) (value, error) {
 		x = b.op("/cells/each", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1, 3}}, x)
 		x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
 	}
-	return b.joined(t, x)
+	return b.joined("/projector/", t, &t.Projector, x)
 }
 
-// joined applies the matrices of the projector.
-func (b *builder) joined(t *arch.Tower, x value) (value, error) {
-	if t.Norm != nil {
-		x = b.norm("/projector/norm", x, t.Norm)
+// joined applies a projector.
+func (b *builder) joined(at string, t *arch.Tower, p *arch.Projector, x value) (value, error) {
+	if p.Planes {
+		x = b.reshape(at+"cells", x, -1, int32(t.Cell*t.Cell), int32(t.Hidden))
+		x = b.op(at+"planes", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1}}, x)
+	}
+	for i := range p.Front {
+		l := &p.Front[i]
+		x = b.linear(at+"front_"+strconv.Itoa(i)+"/Linear", x, l, Slot{}, 1, -1, int32(l.Weight.Rows))
+	}
+	if p.Norm != nil {
+		x = b.norm(at+"norm", x, p.Norm)
+	}
+	var err error
+	if p.Between != "" {
+		if x, err = b.activate(at+"between/", &arch.MLP{Activation: p.Between}, x); err != nil {
+			return 0, err
+		}
 	}
 	dims := []int32{-1, 1}
 	if t.Tiles != nil {
 		dims = []int32{-1, int32(t.Rows()), 1}
 	}
-	if t.Out.Weight.Tensor == "" {
-		return b.linear("/projector/Linear", x, &t.In, Slot{}, append(dims, int32(t.In.Weight.Rows))...), nil
+	if p.Out.Weight.Tensor == "" {
+		return b.linear(at+"Linear", x, &p.In, Slot{}, append(dims, int32(p.In.Weight.Rows))...), nil
 	}
-	x = b.linear("/projector/in/Linear", x, &t.In, Slot{}, 1, -1, int32(t.In.Weight.Rows))
-	x, err := b.activate("/projector/", &arch.MLP{Activation: t.Activation}, x)
+	y := b.linear(at+"in/Linear", x, &p.In, Slot{}, 1, -1, int32(p.In.Weight.Rows))
+	act := &arch.MLP{Activation: p.Activation}
+	if p.Gate.Weight.Tensor == "" {
+		y, err = b.activate(at, act, y)
+	} else {
+		var gate value
+		gate, err = b.activate(at, act, b.linear(at+"gate/Linear", x, &p.Gate, Slot{}, 1, -1, int32(p.Gate.Weight.Rows)))
+		y = b.binary(at+"product", mnn.BinaryMul, gate, y)
+	}
 	if err != nil {
 		return 0, err
 	}
-	return b.linear("/projector/out/Linear", x, &t.Out, Slot{}, append(dims, int32(t.Out.Weight.Rows))...), nil
+	return b.linear(at+"out/Linear", y, &p.Out, Slot{}, append(dims, int32(p.Out.Weight.Rows))...), nil
 }
 
 // towerConditions are sentences about prompts with pictures.

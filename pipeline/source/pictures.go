@@ -55,8 +55,8 @@ type edges struct {
 	Longest  *int `json:"longest_edge"`
 }
 
-// pixels is the condition for pictures of any size.
-func (x *processor) pixels() string {
+// pixels is the condition for pictures of any size, which the library counts so many times.
+func (x *processor) pixels(times int) string {
 	least, most := x.Least, x.Most
 	var e edges
 	if json.Unmarshal(x.Sizes, &e) == nil { // families have other forms of it
@@ -67,7 +67,7 @@ func (x *processor) pixels() string {
 		return text + "; the engine does not: pass height and width"
 	}
 	return fmt.Sprintf("%s, if it has %d to %d pixels, and makes it so large or small if not; the engine does not: pass such a height and width",
-		text, *least, *most)
+		text, (*least+times-1)/times, *most/times)
 }
 
 // readPictures reads how pictures are prepared for a tower.
@@ -124,7 +124,7 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) error {
 	switch {
 	case t.Grid:
-		p.Conditions = append(p.Conditions, x.pixels())
+		p.Conditions = append(p.Conditions, x.pixels(max(1, t.Counted)))
 	case t.Tiles != nil:
 		return p.tiles(x, t, tok)
 	}

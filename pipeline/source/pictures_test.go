@@ -97,6 +97,13 @@ func TestPicturePixels(t *testing.T) {
 			}
 		})
 	}
+	src, err := openSeeing(t, "glm_ocr-tied", object{"preprocessor_config.json": object{"size": object{"shortest_edge": 12545, "longest_edge": 9633793}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := src.Pictures.Conditions; len(c) != 1 || !strings.Contains(c[0], "if it has 6273 to 4816896 pixels") {
+		t.Errorf("a library that counts pixels twice: %q", c)
+	}
 }
 
 // The filter is that of the file, bicubic by default, and 0 if this program does not have it.

@@ -44,6 +44,35 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", windowFamilies["gemma4_text"].shapes),
 	},
+	"glm_ocr": {
+		config: seeing("glm4", "glm_ocr_text", object{
+			"model_type": "glm_ocr", "architectures": []string{"GlmOcrForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  merged(qwenTower, object{"patch_size": 14}),
+			"image_token_id": 310, "video_token_id": 311, "image_start_token_id": 312, "image_end_token_id": 313,
+		}, "attention_bias"),
+		honours: inner("text_config", []object{
+			{"rope_parameters.rope_theta": 300},
+			{"rope_parameters": object{"rope_type": "linear", "factor": 4, "rope_theta": 300, "mrope_section": []int{2, 3, 3}}},
+			{"rope_parameters.partial_rotary_factor": 0.25, "rope_parameters.mrope_section": []int{1, 1, 0}},
+			{"head_dim": 24, "num_key_value_heads": 1, "rope_parameters.mrope_section": []int{2, 2, 2}},
+			{"rms_norm_eps": removed},
+			{"rms_norm_eps": 0.1},
+		}),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`mrope_section [4 5 6] does not add up`, object{"text_config.rope_parameters.mrope_section": []int{4, 5, 6}}},
+			{`vision_config.spatial_merge_size: 1 is not supported`, object{"vision_config.spatial_merge_size": 1}},
+		},
+		shapes: []object{
+			{"text_config.num_attention_heads": 6, "text_config.num_key_value_heads": 3, "text_config.head_dim": 10, "text_config.hidden_size": 60,
+				"vision_config.out_hidden_size": 60, "text_config.num_hidden_layers": 1, "text_config.vocab_size": 325,
+				"text_config.rope_parameters.partial_rotary_factor": 1.0, "text_config.rope_parameters.mrope_section": []int{2, 2, 1}},
+			{"text_config.num_attention_heads": 3, "text_config.num_key_value_heads": 1, "text_config.head_dim": 80, "text_config.num_hidden_layers": 2,
+				"text_config.rope_parameters.mrope_section": []int{10, 5, 5}},
+			{"vision_config.depth": 2, "vision_config.hidden_size": 48, "vision_config.num_heads": 3, "vision_config.intermediate_size": 33,
+				"vision_config.attention_bias": false},
+		},
+	},
 	"idefics3": idefics3("idefics3", "Idefics3ForConditionalGeneration", object{"rms_norm_eps": 0.1}),
 	"smolvlm":  idefics3("smolvlm", "SmolVLMForConditionalGeneration", object{"rms_norm_eps": 0.01}),
 	"internvl": {
@@ -65,7 +94,7 @@ var multimodalFamilies = map[string]family{
 			{`vision_config.norm_type: "group_norm"`, object{"vision_config.norm_type": "group_norm"}},
 			{`downsample_ratio: 0.3 is not one divided`, object{"downsample_ratio": 0.3}},
 		},
-		shapes: inner("text_config", with(divided, object{"layer_types": removed})),
+		shapes: inner("text_config", with(divided, object{"layer_types": removed, "vocab_size": 325})),
 	},
 	"llava": {
 		config: seeing("llama", "llama", object{
@@ -83,7 +112,7 @@ var multimodalFamilies = map[string]family{
 			{`vision_config.model_type: "pixtral" is not supported`, object{"vision_config.model_type": "pixtral"}},
 			{`vision_feature_layer: a list is not an integer`, object{"vision_feature_layer": []int{-2, -1}}},
 		},
-		shapes: inner("text_config", plain),
+		shapes: inner("text_config", with(plain, object{"vocab_size": 325})),
 	},
 	"llama4": {
 		config: seeing("llama4_text", "llama4_text", object{
@@ -141,7 +170,7 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: []object{
 			{"text_config.num_attention_heads": 6, "text_config.num_key_value_heads": 3, "text_config.hidden_size": 60, "vision_config.hidden_size": 60,
-				"text_config.num_hidden_layers": 1, "text_config.vocab_size": 321, "text_config.layer_types": removed,
+				"text_config.num_hidden_layers": 1, "text_config.vocab_size": 325, "text_config.layer_types": removed,
 				"text_config.rope_parameters.mrope_section": []int{2, 2, 1}},
 			{"text_config.num_attention_heads": 3, "text_config.num_key_value_heads": 1, "text_config.hidden_size": 240, "vision_config.hidden_size": 240,
 				"text_config.num_hidden_layers": 2, "text_config.layer_types": removed, "text_config.rope_parameters.mrope_section": []int{20, 10, 10}},
@@ -167,8 +196,8 @@ var multimodalFamilies = map[string]family{
 			{"vision_config.window_size": 56, "vision_config.fullatt_block_indexes": []int{}},
 		},
 		shapes: []object{
-			{"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 60, "vision_config.out_hidden_size": 60, "num_hidden_layers": 1, "vocab_size": 321,
-				"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
+			{"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 60, "vision_config.out_hidden_size": 60, "num_hidden_layers": 1,
+				"vocab_size": 325, "layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
 			{"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 240, "vision_config.out_hidden_size": 240, "num_hidden_layers": 2,
 				"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
 			{"vision_config.depth": 2, "vision_config.hidden_size": 48, "vision_config.num_heads": 3, "vision_config.intermediate_size": 33},
@@ -323,9 +352,13 @@ func seeing(text, modelType string, outer object, without ...string) func(t *tes
 			delete(config, key)
 		}
 		config["model_type"] = modelType
-		if strings.HasPrefix(modelType, "qwen2_") {
+		switch {
+		case strings.HasPrefix(modelType, "qwen2_"):
 			config["rope_parameters"].(object)["mrope_section"] = []int{2, 3, 3}
+		case modelType == "glm_ocr_text":
+			config["rope_parameters"].(object)["mrope_section"] = []int{1, 1, 2}
 		}
+		config["vocab_size"] = 330 // with the tokens of pictures
 		whole := merged(outer, object{"text_config": config})
 		// Numbers as they would be read from a file.
 		if b, err = json.Marshal(whole); err != nil {

@@ -40,8 +40,16 @@ func TestPackages(t *testing.T) {
 // them one by one; or why it cannot be exported.
 func packaged(t *testing.T, dir, engine string, ids [][]int32) (logits []float32, err error) {
 	t.Helper()
+	checkpoints := filepath.Join("..", "..", "pipeline", "arch", "testdata")
+	from := filepath.Join(checkpoints, "llama")
+	// A model that sees needs a tokenizer with the tokens of pictures.
+	if b, err := os.ReadFile(filepath.Join(dir, "config.json")); err != nil {
+		t.Fatal(err)
+	} else if seeing := filepath.Join(checkpoints, parse(t, b)["model_type"].(string)); exists(filepath.Join(seeing, "pictures.safetensors")) {
+		from = seeing
+	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		b, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "arch", "testdata", "llama", name))
+		b, err := os.ReadFile(filepath.Join(from, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o666)
 		}
@@ -79,4 +87,9 @@ func packaged(t *testing.T, dir, engine string, ids [][]int32) (logits []float32
 		}
 	}
 	return logits, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -299,10 +299,13 @@ PICTURE_TOKENS = ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 TILE_TOKENS = ["<fake_token_around_image>", "<image>", "<global-img>"] + [f"<row_{i}_col_{j}>" for i in (1, 2, 3) for j in (1, 2, 3)]
 TILES = ("<image>", "<fake_token_around_image>", "<fake_token_around_image>")
+GLM_TOKENS = ["<|begin_of_image|>", "<|end_of_image|>", "<|image|>"]
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
+GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
+GLM = ("<|image|>", "<|begin_of_image|>", "<|end_of_image|>")
 CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
 VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
 SIGLIP = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
@@ -337,6 +340,13 @@ VISION = {
         tie_word_embeddings=True), dict(do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
     "qwen2_5_vl-squares": ("Qwen2_5_VL", QWEN, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=3, **rope(rope_theta=1e5, mrope_section=[4, 1, 3])), dict(
         QWEN2_5_VL, depth=2, hidden_size=16, num_heads=1, out_hidden_size=48, window_size=90, fullatt_block_indexes=[]), {}, None),
+    "glm_ocr": ("GlmOcr", GLM, dict(**rope(mrope_section=[1, 1, 2])), GLM_OCR, {}, None),
+    "glm_ocr-tied": ("GlmOcr", GLM, dict(num_attention_heads=2, num_key_value_heads=1, **rope(
+        partial_rotary_factor=0.5, rope_theta=1e6, mrope_section=[2, 1, 1])), dict(
+        GLM_OCR, hidden_size=40, num_heads=5, attention_bias=False, rms_norm_eps=1e-3, hidden_act="gelu"), dict(tie_word_embeddings=True), dict(
+        do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
+    "glm_ocr-heads": ("GlmOcr", GLM, dict(hidden_size=48, head_dim=8, num_attention_heads=3, num_key_value_heads=3, **rope(mrope_section=[0, 3, 1])), dict(
+        GLM_OCR, depth=1, hidden_size=16, num_heads=1, out_hidden_size=48), {}, None),
     "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
         32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
     "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
@@ -414,6 +424,7 @@ def pictured(name, model, tok, rng):
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  **dict.fromkeys(["siglip_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
@@ -489,7 +500,7 @@ def make_vision(name, dir):
     rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
     first = len(tokenizer["model"]["vocab"])
-    words = {QWEN: QWEN_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS)
+    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS)
     tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(words)]
     (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
