@@ -81,6 +81,8 @@ type Config struct {
 		AbsolutePositions string `json:"absolute_positions"`
 		// Parts names the parts of the package other than the text model.
 		Parts []string `json:"parts"`
+		// AfterPicture is what chat templates of the model's library write after a picture.
+		AfterPicture string `json:"after_picture"`
 	} `json:"llmexport"`
 }
 

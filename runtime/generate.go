@@ -28,6 +28,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, o GenerateOption
 	seen.add(s.tokens)
 	seen.add(prompt)
 	logits, err := s.Prefill(ctx, prompt)
+	s.shown = nil // after an error there may be some left
 	for n := 0; err == nil && n < o.MaxTokens; n++ {
 		t := o.Sampler.Next(logits, seen, rng)
 		seen[t]++

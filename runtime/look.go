@@ -3,21 +3,22 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/prompt"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Prompt is what a text with pictures becomes.
+// Prompt is what a text with pictures becomes, or a part of one.
 type Prompt struct {
 	Tokens []int32
 	// Pictures are those that the tokens Config.ImagePad become, see [Session.Show].
 	Pictures []Picture
 }
 
-// Read turns a prompt with pictures into tokens and rows, as the engine does: <img>FILE</img> names a picture. Each text between pictures is
-// encoded on its own.
+// Read turns a prompt with pictures into tokens and rows, as the engine does: <img>FILE</img> names a picture. Each text
+// between pictures is encoded on its own.
 func (t *Tower) Read(ctx context.Context, text string) (*Prompt, error) {
 	pieces, err := prompt.Parse(text)
 	if err != nil {
@@ -34,8 +35,12 @@ func (t *Tower) Read(ctx context.Context, text string) (*Prompt, error) {
 			if x.Size != (picture.Size{}) {
 				size = x.Size
 			}
-			if err := t.look(ctx, p, x.Text, &size); err != nil {
+			q, err := t.open(ctx, x.Text, &size)
+			if err != nil {
 				return nil, err
+			}
+			if err := t.pkg.Append(p, q); err != nil {
+				return nil, fmt.Errorf("%s: %w", x.Text, err)
 			}
 		default:
 			return nil, fmt.Errorf("%s: the package has no part that reads sound: %w", x.Text, tensor.ErrUnsupported)
@@ -44,47 +49,111 @@ func (t *Tower) Read(ctx context.Context, text string) (*Prompt, error) {
 	return p, nil
 }
 
-// look appends a picture to a prompt, and leaves in size what the engine makes of it.
-func (t *Tower) look(ctx context.Context, p *Prompt, file string, size *picture.Size) error {
-	c := t.pkg.Config
-	marked := c.VisionStart >= 0 && c.VisionEnd >= 0
-	if n := len(p.Tokens); !marked && n > 0 && p.Tokens[n-1] == c.ImagePad {
-		return fmt.Errorf("%s follows another picture: the engine takes the two for one; put text between them, at least a space: %w",
-			file, tensor.ErrUnsupported)
-	}
-	if t.tile > 0 {
-		return t.lookAtTiles(ctx, p, file, size)
-	}
-	if t.grid {
-		var err error
-		if *size, err = gridSize(*size); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-	} else if (*size != picture.Size{Height: c.ImageSize, Width: c.ImageSize}) {
-		return fmt.Errorf("%s: <hw>%d,%d</hw>: the package reads pictures of %d,%d only: %w",
-			file, size.Height, size.Width, c.ImageSize, c.ImageSize, tensor.ErrUnsupported)
+// open looks at the picture in a file, and leaves in size what the engine makes of it.
+func (t *Tower) open(ctx context.Context, file string, size *picture.Size) (*Prompt, error) {
+	taken, err := t.taken(*size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	im, err := picture.Open(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if im, err = im.Resize(*size); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	p, err := t.Look(ctx, im, *size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	*size = taken
+	return p, nil
+}
+
+// taken returns what the engine makes of a size that the caller asks for.
+func (t *Tower) taken(s picture.Size) (picture.Size, error) {
+	switch {
+	case t.grid:
+		return gridSize(s)
+	case t.tile > 0:
+		return s.Tiled(t.tile, t.pkg.Config.ImageMaxSize)
+	}
+	if n := t.pkg.Config.ImageSize; s != (picture.Size{Height: n, Width: n}) {
+		return s, fmt.Errorf("<hw>%d,%d</hw>: the package reads pictures of %d,%d only: %w", s.Height, s.Width, n, n, tensor.ErrUnsupported)
+	}
+	return s, nil
+}
+
+// Look reads a picture after resizing it as the engine does, and returns it as a prompt: the rows of the picture, and the
+// tokens in place of which they are put, with those around it.
+func (t *Tower) Look(ctx context.Context, im *picture.Image, size picture.Size) (*Prompt, error) {
+	if t.tile > 0 {
+		return t.lookAtTiles(ctx, im, size)
+	}
+	size, err := t.taken(size)
+	if err != nil {
+		return nil, err
+	}
+	if im, err = im.Resize(size); err != nil {
+		return nil, err
 	}
 	seen, err := t.See(ctx, im)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if marked {
-		p.Tokens = append(p.Tokens, c.VisionStart)
+	c := t.pkg.Config
+	p := &Prompt{Tokens: slices.Repeat([]int32{c.ImagePad}, seen.tokens()), Pictures: []Picture{seen}}
+	if c.marked() {
+		p.Tokens = append(append([]int32{c.VisionStart}, p.Tokens...), c.VisionEnd)
 	}
-	for range len(seen.Rows) / c.HiddenSize {
-		p.Tokens = append(p.Tokens, c.ImagePad)
+	return p, nil
+}
+
+// Fit returns the size to which the model's library resizes a picture: the only one that the tower takes, or one of about the
+// same shape and of at most most pixels.
+func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
+	c := t.pkg.Config
+	switch {
+	case t.grid:
+		const unit = gridPatch * gridCell
+		return s.Fit(unit, 4*unit*unit, most)
+	case t.tile > 0:
+		s, err := s.Fit(t.tile, t.tile*t.tile, max(most, t.tile*t.tile))
+		return picture.Size{Height: min(s.Height, c.ImageMaxSize), Width: min(s.Width, c.ImageMaxSize)}, err
 	}
-	if marked {
-		p.Tokens = append(p.Tokens, c.VisionEnd)
+	return picture.Size{Height: c.ImageSize, Width: c.ImageSize}, nil
+}
+
+// marked reports whether pictures have a token before and after them.
+func (c *Config) marked() bool { return c.VisionStart >= 0 && c.VisionEnd >= 0 }
+
+// Append appends q to p. Two pictures without a token between them are a tensor.ErrUnsupported.
+func (p *Package) Append(to, q *Prompt) error {
+	pad := p.Config.ImagePad
+	if n := len(to.Tokens); n > 0 && len(to.Pictures) > 0 && len(q.Pictures) > 0 && to.Tokens[n-1] == pad && q.Tokens[0] == pad {
+		return fmt.Errorf("a picture follows another one, and the engine takes the two for one; put text between them, at least a space: %w",
+			tensor.ErrUnsupported)
 	}
-	p.Pictures = append(p.Pictures, seen)
+	to.Tokens, to.Pictures = append(to.Tokens, q.Tokens...), append(to.Pictures, q.Pictures...)
+	return nil
+}
+
+// CheckPictures reports an error unless each token in place of which rows are put has a row. A text that spells the token would
+// take one from a picture.
+func (p *Package) CheckPictures(q *Prompt) error {
+	if len(q.Pictures) == 0 {
+		return nil
+	}
+	n, pad := 0, p.Config.ImagePad
+	for i := range q.Pictures {
+		n += q.Pictures[i].tokens()
+	}
+	for _, t := range q.Tokens {
+		if t == pad {
+			n--
+		}
+	}
+	if n != 0 {
+		return fmt.Errorf("a text with pictures must not contain %q, the token that pictures become: %w",
+			p.Tokenizer.Decode([]int32{pad}), tensor.ErrUnsupported)
+	}
 	return nil
 }
 

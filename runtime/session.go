@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -39,8 +40,9 @@ type Session struct {
 	embed  func(tokens []int32) ([]float32, error)
 	x      []float32 // embeddings of a call
 	token  [1]int32
-	tokens []int32   // of the conversation; of another length if they are not known
-	shown  []Picture // whose rows the next tokens ImagePad become
+	tokens []int32      // of the conversation; of another length if they are not known
+	seen   []pictureKey // of the pictures whose rows tokens became, in order
+	shown  []Picture    // whose rows the next tokens ImagePad become
 	// Turns, if set, are what Prefill, Decode and Score take before they compute; sessions that share them are fair to each other.
 	Turns *Turns
 	// Observe, if set, receives intermediate values of every call; see backend.Call.
@@ -102,30 +104,66 @@ func blocks(n int) int { return (n + kernel.CacheBlock - 1) / kernel.CacheBlock 
 const sharedGroup = 8
 
 // Shared returns how many of the first tokens of a prompt Resume would keep. Two at least are left to compute: in int8 mode
-// a single token is computed as in an answer, which differs from a prompt by more than rounding.
-func (s *Session) Shared(prompt []int32) int {
-	if len(s.states) != 1 || len(s.tokens) != s.Len() {
-		return 0
-	}
-	n := 0
-	for n < len(s.tokens) && n < len(prompt)-2 && s.tokens[n] == prompt[n] {
-		n++
-	}
-	if n == len(s.tokens) {
-		return n
-	}
-	return n / sharedGroup * sharedGroup
+// a single token is computed as in an answer, which differs from a prompt by more than rounding. A picture is kept as a whole,
+// where the prompt has the same one.
+func (s *Session) Shared(p *Prompt) int {
+	n, _ := s.shared(p)
+	return n
 }
 
-// Resume keeps the part of the conversation that a prompt begins with and returns its length, less than that of the prompt. The rest of the
-// prompt can then be appended. A model with recurrent layers keeps either the whole conversation or nothing.
-func (s *Session) Resume(prompt []int32) int {
-	if n := s.Shared(prompt); n > 0 && s.states[0].Keep(n) {
-		s.tokens = s.tokens[:n]
-		return n
+// shared returns also how many pictures are among these tokens.
+func (s *Session) shared(p *Prompt) (n, pictures int) {
+	if len(s.states) != 1 || len(s.tokens) != s.Len() {
+		return 0, 0
 	}
+	pad, left := s.pkg.Config.ImagePad, 0 // rows of the last picture that are still to come
+	var spans []span                      // of the pictures so far
+	for ; n < min(len(s.tokens), len(p.Tokens)-2) && s.tokens[n] == p.Tokens[n]; n++ {
+		i := len(spans)
+		if p.Tokens[n] != pad || left == 0 && i >= len(s.seen) && i >= len(p.Pictures) {
+			continue // a token of text
+		}
+		if left == 0 {
+			if i >= len(s.seen) || i >= len(p.Pictures) || s.seen[i] != p.Pictures[i].key {
+				break
+			}
+			spans, left = append(spans, span{from: n}), p.Pictures[i].tokens()
+		}
+		left--
+		spans[len(spans)-1].to = n + 1
+	}
+	if n == len(s.tokens) && left == 0 {
+		return n, len(spans)
+	}
+	n = n / sharedGroup * sharedGroup
+	for i := len(spans) - 1; i >= 0; i-- {
+		if whole := left == 0 || i < len(spans)-1; whole && spans[i].to <= n {
+			return n, i + 1
+		}
+		n = min(n, spans[i].from/sharedGroup*sharedGroup)
+	}
+	return n, 0
+}
+
+// span is a range of tokens.
+type span struct{ from, to int }
+
+// Resume keeps the part of the conversation that a prompt begins with and returns its length, less than that of the prompt. The rest of the
+// prompt can then be appended: the session has been shown its pictures. A model with recurrent layers keeps either the whole conversation or nothing.
+func (s *Session) Resume(p *Prompt) int {
+	n, pictures := s.shared(p)
+	if n == 0 || !s.states[0].Keep(n) {
+		s.Start(p)
+		return 0
+	}
+	s.tokens, s.seen, s.shown = s.tokens[:n], s.seen[:pictures], slices.Clone(p.Pictures[pictures:])
+	return n
+}
+
+// Start starts a new conversation, with the pictures of the prompt that is appended next.
+func (s *Session) Start(p *Prompt) {
 	s.Reset()
-	return 0
+	s.Show(p.Pictures...)
 }
 
 // Len returns the number of tokens in the conversation so far.
@@ -135,7 +173,7 @@ func (s *Session) Len() int { return s.states[0].Len() }
 func (s *Session) Reset() {
 	s.keep(1)
 	s.states[0].Reset()
-	s.tokens, s.shown = s.tokens[:0], nil
+	s.tokens, s.seen, s.shown = s.tokens[:0], nil, nil
 }
 
 // keep sets the number of states to n.
@@ -153,7 +191,7 @@ func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error
 	if s.Turns == nil {
 		return s.run(ctx, tokens, backend.Call{})
 	}
-	for n := s.Turns.piece(); len(tokens) > n; n = s.Turns.piece() {
+	for n := s.piece(tokens); len(tokens) > n; n = s.piece(tokens) {
 		if _, err := s.turn(ctx, tokens[:n], backend.Call{}); err != nil {
 			return nil, err
 		}
@@ -222,7 +260,7 @@ func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 		return fmt.Errorf("no windows")
 	}
 	s.keep(len(windows))
-	s.tokens = s.tokens[:0]
+	s.tokens, s.seen, s.shown = s.tokens[:0], nil, nil
 	var all []int32
 	for i, w := range windows {
 		s.states[i].Reset()
@@ -262,13 +300,12 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if err != nil {
 		return nil, err
 	}
-	var seen bool
-	seen, c.Positions = s.show(tokens, c.Embeddings)
+	c.Positions = s.show(tokens, c.Embeddings)
 	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
 	if l, err = s.exe.Run(ctx, s.states, c); err != nil {
 		return nil, err
 	}
-	if len(s.states) == 1 && c.Offset == 0 && !seen { // the tokens of a picture do not say which one it is
+	if len(s.states) == 1 && c.Offset == 0 {
 		s.tokens = append(s.tokens, tokens...)
 	}
 	if c.Defer {

@@ -1,33 +1,64 @@
 package runtime
 
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
 // Picture is what a tower makes of a picture: Rows [Height*Width, hidden], in rows of Width.
 type Picture struct {
 	Rows          []float32
 	Height, Width int
 
+	key   pictureKey
 	taken int   // tokens that have become rows
 	began int32 // position of the first one
 }
 
+// pictureKey tells pictures apart: the SHA-256 of their shape and rows.
+type pictureKey [sha256.Size]byte
+
+// newPicture returns the picture of height x width rows.
+func newPicture(rows []float32, height, width int) Picture {
+	h := sha256.New()
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(height)), uint64(width))
+	for piece := range slices.Chunk(rows, 1<<12) {
+		for _, v := range piece {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		h.Write(b)
+		b = b[:0]
+	}
+	return Picture{Rows: rows, Height: height, Width: width, key: pictureKey(h.Sum(nil))}
+}
+
+// tokens is the number of tokens that become rows of the picture.
+func (p *Picture) tokens() int { return p.Height * p.Width }
+
 // axes is the number of axes of the positions of a model that sees: time, row and column.
 const axes = 3
 
-// show puts the rows of pictures in place of embeddings, and reports whether there were any. For a model whose positions have several axes, it
-// returns them as the engine counts up to 3.6.1: after a picture it goes on at the column after the last one, which is wrong for most
+// show puts the rows of pictures in place of embeddings. For a model whose positions have several axes, it returns them, if there were any, as the
+// engine counts up to 3.6.1: after a picture it goes on at the column after the last one, which is wrong for most
 // pictures, and in later calls with the number of tokens. The graph counts by itself and needs only what is right.
-func (s *Session) show(tokens []int32, embeddings []float32) (seen bool, positions []int32) {
+func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32) {
 	if len(s.states) != 1 || len(s.shown) == 0 {
-		return false, nil
+		return nil
 	}
 	n, width := len(tokens), len(embeddings)/len(tokens)
-	positions = make([]int32, axes*n)
+	positions, seen := make([]int32, axes*n), false
 	next := int32(s.Len())
 	for i, t := range tokens {
 		at := [axes]int32{next, next, next}
 		if t == s.pkg.Config.ImagePad && len(s.shown) > 0 {
 			seen = true
+			if s.shown[0].taken == 0 {
+				s.seen = append(s.seen, s.shown[0].key)
+			}
 			at = s.shown[0].take(embeddings[i*width:(i+1)*width], next)
-			if next = at[2]; s.shown[0].taken == s.shown[0].Height*s.shown[0].Width {
+			if next = at[2]; s.shown[0].taken == s.shown[0].tokens() {
 				s.shown = s.shown[1:]
 			}
 		}
@@ -37,9 +68,9 @@ func (s *Session) show(tokens []int32, embeddings []float32) (seen bool, positio
 		next++
 	}
 	if !seen || !s.pkg.Config.MRope {
-		positions = nil
+		return nil
 	}
-	return seen, positions
+	return positions
 }
 
 // take copies the next row of a picture and returns its position; next is that of a token of text in its place.
@@ -51,4 +82,26 @@ func (p *Picture) take(row []float32, next int32) [axes]int32 {
 	y, x := int32(p.taken/p.Width), int32(p.taken%p.Width)
 	p.taken++
 	return [axes]int32{p.began, p.began + y, p.began + x}
+}
+
+// piece returns how many of tokens the next turn takes: as many as the turns want, and more where they would divide a picture, whose rows may
+// attend to each other.
+func (s *Session) piece(tokens []int32) int {
+	n := s.Turns.piece()
+	if len(s.shown) == 0 {
+		return n
+	}
+	shown, left := s.shown, 0
+	for i, t := range tokens {
+		if left == 0 && i >= n && (i-n)%pieceGroup == 0 {
+			return i
+		}
+		if left == 0 && t == s.pkg.Config.ImagePad && len(shown) > 0 {
+			left, shown = shown[0].tokens()-shown[0].taken, shown[1:]
+		}
+		if left > 0 && t == s.pkg.Config.ImagePad {
+			left--
+		}
+	}
+	return len(tokens)
 }

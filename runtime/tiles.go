@@ -32,7 +32,7 @@ func (t *Tower) Views(ctx context.Context, v *picture.Views) (Picture, error) {
 		}
 		pixels, all = pixels[:0], append(all, seen.Rows...)
 	}
-	return Picture{Rows: all, Height: 1, Width: len(all) / t.pkg.Config.HiddenSize}, nil
+	return newPicture(all, 1, len(all)/t.pkg.Config.HiddenSize), nil
 }
 
 // Frame returns the tokens that the engine puts in place of a picture, each of whose views has so many rows.
@@ -70,25 +70,16 @@ func (t *Tower) Frame(v *picture.Views, rows int) ([]int32, error) {
 	return append(out, c.VisionEnd), nil
 }
 
-// lookAtTiles is look for a tower of tiles.
-func (t *Tower) lookAtTiles(ctx context.Context, p *Prompt, file string, size *picture.Size) error {
-	im, err := picture.Open(file)
+// lookAtTiles is Look for a tower of tiles.
+func (t *Tower) lookAtTiles(ctx context.Context, im *picture.Image, size picture.Size) (*Prompt, error) {
+	v, err := t.Cut(im, size)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := t.Cut(im, *size)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	*size = v.Size
 	seen, err := t.Views(ctx, v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tokens, err := t.Frame(v, seen.Width/len(v.Images))
-	if err != nil {
-		return err
-	}
-	p.Tokens, p.Pictures = append(p.Tokens, tokens...), append(p.Pictures, seen)
-	return nil
+	return &Prompt{tokens, []Picture{seen}}, err
 }

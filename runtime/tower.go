@@ -83,7 +83,7 @@ func gridSize(s picture.Size) (picture.Size, error) {
 // Picture reads a picture. pixels are [3, ImageSize, ImageSize], normalised.
 func (t *Tower) Picture(ctx context.Context, pixels []float32) (Picture, error) {
 	rows, err := t.run(ctx, backend.Call{Embeddings: pixels, Tokens: 1, All: true})
-	return Picture{Rows: rows, Height: 1, Width: len(rows) / t.pkg.Config.HiddenSize}, err
+	return newPicture(rows, 1, len(rows)/t.pkg.Config.HiddenSize), err
 }
 
 // Patches reads a picture of height x width patches, which are [patches, 2*3*14*14] in the order of cells.
@@ -103,7 +103,7 @@ func (t *Tower) Patches(ctx context.Context, patches []float32, height, width in
 	if err == nil && len(rows) != n/(gridCell*gridCell)*t.pkg.Config.HiddenSize {
 		err = fmt.Errorf("%d x %d patches become %d values: %w", height, width, len(rows), tensor.ErrCorrupt)
 	}
-	return Picture{Rows: rows, Height: height / gridCell, Width: width / gridCell}, err
+	return newPicture(rows, height/gridCell, width/gridCell), err
 }
 
 func (t *Tower) run(ctx context.Context, c backend.Call) ([]float32, error) {

@@ -18,11 +18,12 @@ type Turns struct {
 func NewTurns() *Turns { return &Turns{one: semaphore.NewWeighted(1)} }
 
 // Pieces of a prompt, in tokens. A session alone takes large ones, because matrix products of many rows are faster; while
-// others wait, small ones, so that their answers keep flowing. Multiples of 24 tokens have the results of the whole
+// others wait, small ones, so that their answers keep flowing. Multiples of pieceGroup have the results of the whole
 // prompt: see the groups of backends/cpu.
 const (
-	pieceAlone  = 480
-	pieceShared = 48
+	pieceGroup  = 24
+	pieceAlone  = 20 * pieceGroup
+	pieceShared = 2 * pieceGroup
 )
 
 // piece is how many tokens of a prompt the next turn takes.

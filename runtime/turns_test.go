@@ -84,10 +84,10 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Shared(second); n != 48 {
+	if n := s.Shared(&runtime.Prompt{Tokens: second}); n != 48 {
 		t.Errorf("%d tokens are shared", n)
 	}
-	n := s.Resume(second)
+	n := s.Resume(&runtime.Prompt{Tokens: second})
 	if n != 48 || s.Len() != 48 {
 		t.Fatalf("%d tokens are kept, %d are there", n, s.Len())
 	}
@@ -96,17 +96,17 @@ func TestResume(t *testing.T) {
 		t.Errorf("%v; other logits than those of the whole prompt", err)
 	}
 	// At least two tokens are left to compute.
-	if n := s.Resume(second); n != 48 {
+	if n := s.Resume(&runtime.Prompt{Tokens: second}); n != 48 {
 		t.Errorf("the same prompt: %d of %d tokens are kept", n, len(second))
 	}
-	if n := s.Resume([]int32{9, 9}); n != 0 || s.Len() != 0 {
+	if n := s.Resume(&runtime.Prompt{Tokens: []int32{9, 9}}); n != 0 || s.Len() != 0 {
 		t.Errorf("another prompt: %d tokens are kept, %d are there", n, s.Len())
 	}
 	// A conversation whose tokens are not known is not resumed.
 	if _, err := s.ForwardAt(t.Context(), first[:4], 10); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Resume(first); n != 0 {
+	if n := s.Resume(&runtime.Prompt{Tokens: first}); n != 0 {
 		t.Errorf("at another position: %d tokens are kept", n)
 	}
 }

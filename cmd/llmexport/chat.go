@@ -23,8 +23,10 @@ func (t *tool) chatCommand() *cli.Command {
 		Usage:     "talk to a package",
 		ArgsUsage: "PACKAGE",
 		Description: "Prompts are made by the package's own chat template. Lines that begin with / are commands; /help lists them. A line\n" +
-			"that ends with \\ continues on the next one, and \"\"\" begins and ends a message of several lines. Ctrl-C stops an\n" +
-			"answer, a second one leaves. When standard input is not a terminal, each line is a message and there are no prompts.",
+			"that ends with \\ continues on the next one, and \"\"\" begins and ends a message of several lines. If the package reads\n" +
+			"pictures, <img>FILE</img> in a message is the picture in that file, and /image FILE puts one before the next message.\n" +
+			"Ctrl-C stops an answer, a second one leaves. When standard input is not a terminal, each line is a message and there are\n" +
+			"no prompts.",
 		Flags: append(append([]cli.Flag{
 			&cli.StringFlag{Name: "system", Usage: "begin with the system message `TEXT`"},
 			&cli.BoolFlag{Name: "think", Usage: "switch thinking on, if the template can"},
@@ -110,6 +112,9 @@ func (t *tool) chat(c *cli.Context) error {
 	}
 	d := chat.New(p, tmpl, s, limit)
 	d.System = c.String("system")
+	if d.Tower, err = openTower(c.Context, p, o); err != nil {
+		return err
+	}
 	if c.Bool("think") || c.Bool("no-think") {
 		if !tmpl.KnowsThinking(c.Context) {
 			return exit.Usagef("the chat template of %s cannot switch thinking on or off", args[0])

@@ -14,6 +14,7 @@ import (
 	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
+	"github.com/llmexport/llmexport/runtime/picture"
 )
 
 // chatCommand is a line of a conversation that begins with /.
@@ -29,6 +30,7 @@ func chatCommands() []chatCommand {
 		{"/system", "[TEXT]", "set the system message; without TEXT, remove it", (*chatter).system},
 		{"/think", "on|off", "switch thinking on or off, if the template can", (*chatter).think},
 		{"/set", "NAME VALUE", "set temperature, top-k, top-p, seed or tokens", (*chatter).set},
+		{"/image", "FILE", "begin the next message with a picture; <img>FILE</img> puts one within a message", (*chatter).image},
 		{"/retry", "", "answer the last message again", (*chatter).retry},
 		{"/reset", "", "begin a new conversation with the same system message", (*chatter).reset},
 		{"/stats", "", "print the costs of the last answer", (*chatter).showStats},
@@ -95,6 +97,23 @@ func (b *chatter) think(ctx context.Context, _ <-chan os.Signal, on string) erro
 	return nil
 }
 
+// image keeps a picture for the next message. Its file is read twice, so that a wrong name is told now.
+func (b *chatter) image(_ context.Context, _ <-chan os.Signal, name string) error {
+	if b.dialogue.Tower == nil {
+		return exit.Usagef("this package reads no pictures")
+	}
+	if n := len(name); n > 2 && (name[0] == '\'' || name[0] == '"') && name[n-1] == name[0] {
+		name = name[1 : n-1] // as terminals paste files that are dropped on them
+	}
+	im, err := picture.Open(name)
+	if err != nil {
+		return &chat.PictureError{Err: err}
+	}
+	b.pictures += "<img>" + name + "</img>"
+	b.note("%s, %d x %d pixels: it begins the next message.", filepath.Base(name), im.Width, im.Height)
+	return nil
+}
+
 func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ string) error {
 	message, ok := b.dialogue.Undo()
 	if !ok {
@@ -104,6 +123,7 @@ func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ stri
 }
 
 func (b *chatter) reset(context.Context, <-chan os.Signal, string) error {
+	b.pictures = ""
 	b.dialogue.Reset()
 	b.note("A new conversation.")
 	return nil
@@ -199,10 +219,10 @@ func (b *chatter) save(_ context.Context, _ <-chan os.Signal, name string) error
 	return nil
 }
 
-func (b *chatter) load(_ context.Context, _ <-chan os.Signal, name string) error {
+func (b *chatter) load(ctx context.Context, _ <-chan os.Signal, name string) error {
 	text, err := os.ReadFile(name)
 	if err == nil {
-		err = b.dialogue.Load(filepath.Base(name), text)
+		err = b.dialogue.Load(ctx, filepath.Base(name), text)
 	}
 	if err != nil {
 		return exit.Usagef("%v", err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/internal/exit"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
@@ -116,13 +115,12 @@ func (t *tool) generate(c *cli.Context) error {
 
 // readPrompt turns a prompt into tokens. Pictures are read by the tower of the package and shown to the session.
 func readPrompt(c *cli.Context, p *runtime.Package, s *runtime.Session, prompt string, o runtime.Options) ([]int32, error) {
-	if p.Visual() == nil {
-		return p.Tokenizer.Encode(prompt), nil
-	}
-	o.DynamicOption = p.Config.DynamicOption
-	tower, err := runtime.NewTower(p, cpu.Backend{}, o)
+	tower, err := openTower(c.Context, p, o)
 	if err != nil {
-		return nil, explained(c.Context, p.Dir, err)
+		return nil, err
+	}
+	if tower == nil {
+		return p.Tokenizer.Encode(prompt), nil
 	}
 	in, err := tower.Read(c.Context, prompt)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 
@@ -77,4 +78,17 @@ func openAny(c *cli.Context, dir string, o runtime.Options) (*runtime.Package, *
 		return nil, nil, explained(c.Context, dir, err)
 	}
 	return p, s, nil
+}
+
+// openTower compiles the part of a package that reads pictures, if it has one.
+func openTower(ctx context.Context, p *runtime.Package, o runtime.Options) (*runtime.Tower, error) {
+	if p.Visual() == nil {
+		return nil, nil
+	}
+	o.DynamicOption = p.Config.DynamicOption
+	t, err := runtime.NewTower(p, cpu.Backend{}, o)
+	if err != nil {
+		return nil, explained(ctx, p.Dir, err)
+	}
+	return t, nil
 }

@@ -41,7 +41,7 @@ func (t *tool) serveCommand() *cli.Command {
 			&cli.IntFlag{Name: "parallel", Value: 4, Usage: "compute `N` requests at the same time"},
 			&cli.IntFlag{Name: "queue", Value: 64, Usage: "let `N` requests wait; further ones are refused with status 429"},
 			&cli.StringFlag{Name: "cache-memory", Value: "1GiB", Usage: "`SIZE` of memory for the keys and values of all requests"},
-			&cli.StringFlag{Name: "max-body", Value: "4MiB", Usage: "refuse requests of more than `SIZE`"},
+			&cli.StringFlag{Name: "max-body", Value: "4MiB", DefaultText: "4MiB, or 16MiB if the package reads pictures", Usage: "refuse requests of more than `SIZE`"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "end a request after `TIME`, including its time in the queue"},
 			&cli.DurationFlag{Name: "grace", Value: 30 * time.Second, Usage: "when the server is told to end, let requests run for `TIME`"},
 			&cli.StringSliceFlag{Name: "allow-origin", Usage: "let pages of `ORIGIN`, such as https://example.org, use the server"},
@@ -55,6 +55,9 @@ func (t *tool) serveCommand() *cli.Command {
 		Action: t.serve,
 	}
 }
+
+// pictureBody is the default of --max-body for a package that reads pictures.
+const pictureBody = 16 << 20
 
 // mostSessions bounds --parallel and --queue, to catch typing errors.
 const mostSessions = 1 << 16
@@ -151,6 +154,14 @@ func (t *tool) serve(c *cli.Context) error {
 		o.Template = nil // completions need none
 	} else if err != nil {
 		return explained(c.Context, dir, err)
+	}
+	if o.Template != nil {
+		if o.Tower, err = openTower(c.Context, p, compute); err != nil {
+			return err
+		}
+	}
+	if o.Tower != nil && !c.IsSet("max-body") {
+		o.MaxBody = pictureBody
 	}
 	if info, err := os.Stat(filepath.Join(dir, p.Config.LLMModel)); err == nil {
 		o.Created = info.ModTime()

@@ -55,7 +55,7 @@ func internVLTower(c *Config, width int) *vision {
 		Gamma: Weight{Tensor: v.joiner + "layer_norm.weight", Rows: n}, Beta: Weight{Tensor: v.joiner + "layer_norm.bias", Rows: n},
 		Eps: 1e-5, Centered: true, // the default of PyTorch: the file has no key for it
 	}
-	t.Pad = c.tokenID("image_token_id", "image_token_index", 151667)
+	t.Pad, t.After = c.tokenID("image_token_id", "image_token_index", 151667), "\n"
 	return v.finish()
 }
 

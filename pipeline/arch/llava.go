@@ -39,6 +39,6 @@ func llavaTower(c *Config, width int) *vision {
 	v.layersOf(names, func(p string) Layer { return v.block(names, p, true) })
 	v.skip(`(post_layernorm\.|head\.|embeddings\.position_ids$)`)
 	v.project(width, c.Bool("multimodal_projector_bias", true))
-	t.Pad = c.tokenID("image_token_index", "image_token_id", 32000)
+	t.Pad, t.After = c.tokenID("image_token_index", "image_token_id", 32000), "\n"
 	return v.finish()
 }

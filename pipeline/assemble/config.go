@@ -131,6 +131,8 @@ type runConfig struct {
 		Absolute string `json:"absolute_positions,omitempty"`
 		// Parts are the names of the parts other than the text model.
 		Parts []string `json:"parts,omitempty"`
+		// After is what follows a picture in prompts.
+		After string `json:"after_picture,omitempty"`
 	} `json:"llmexport"`
 
 	// halfAtNormal reports whether a backend of the target stores halves at precision normal, so that a model that needs more
@@ -186,6 +188,9 @@ func (p *Planned) runConfig() runConfig {
 	halfAtNormal := slices.ContainsFunc(p.Profiles, func(x *backends.Profile) bool { return x.HalfAtNormal })
 	c := newRunConfig(p.Plan, p.Source.Facts.Sampling, halfAtNormal)
 	c.Own.MinimumEngine, c.Own.Absolute = p.Target.Minimum, p.Source.Decoder.AbsolutePositions()
+	if p.Source.Pictures != nil {
+		c.Own.After = p.Source.Model.Towers[0].After
+	}
 	return c
 }
 

@@ -15,8 +15,9 @@ import (
 
 // Turn is a message of a dialogue.
 type Turn struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role    string  `json:"role"`
+	Content string  `json:"content"`
+	parts   *[]part // of Content, if it may have pictures
 }
 
 // Dialogue is a conversation with a model. Between answers its session keeps keys and values, so that only what a new
@@ -28,6 +29,8 @@ type Dialogue struct {
 	Turns []Turn
 	// Variables of the template, such as enable_thinking.
 	Variables map[string]any
+	// Tower, if set, reads the pictures that messages of the user name: <img>FILE</img>. It runs once for each.
+	Tower *runtime.Tower
 
 	template *Template
 	pkg      *runtime.Package
@@ -65,25 +68,30 @@ var ErrFull = errors.New("the message is too long for the context")
 // write returns an error for, is kept as far as it came. If nothing was generated because of an error, the dialogue is as
 // before. MaxTokens of o bounds the answer; 0 means what the context has room for.
 func (d *Dialogue) Ask(ctx context.Context, message string, o runtime.GenerateOptions, write func(text string) error) (Stats, error) {
+	parts, err := d.look(ctx, message)
+	if err != nil {
+		return Stats{}, err
+	}
 	before := d.Turns
-	d.Turns = append(slices.Clone(before), Turn{"user", message})
+	d.Turns = append(slices.Clone(before), Turn{"user", message, parts})
 	stats, answer, err := d.answer(ctx, o, write)
 	if err != nil && stats.Generated == 0 {
 		d.Turns = before
 		return stats, err
 	}
-	d.Turns = append(d.Turns, Turn{"assistant", answer})
+	d.Turns = append(d.Turns, Turn{Role: "assistant", Content: strings.ToValidUTF8(answer, "\uFFFD")})
 	return stats, err
 }
 
 // answer generates the next turn.
 func (d *Dialogue) answer(ctx context.Context, o runtime.GenerateOptions, write func(text string) error) (s Stats, answer string, err error) {
-	tokens, dropped, err := d.prompt(ctx, o.MaxTokens)
+	prompt, dropped, err := d.prompt(ctx, o.MaxTokens)
 	if err != nil {
 		return s, "", err
 	}
+	tokens := prompt.Tokens
 	s.Dropped, s.Prompt = dropped, len(tokens)
-	s.Cached = d.session.Resume(tokens)
+	s.Cached = d.session.Resume(prompt)
 	if left := d.context - len(tokens); o.MaxTokens == 0 || o.MaxTokens > left {
 		o.MaxTokens = left
 	}
@@ -115,44 +123,54 @@ func (d *Dialogue) answer(ctx context.Context, o runtime.GenerateOptions, write 
 // prompt renders the dialogue, without its oldest turns if the context is too small for all and an answer of most tokens. Turns
 // are dropped in pairs, so that the dialogue still begins with the user, and enough at once that the next prompts share a
 // beginning with this one.
-func (d *Dialogue) prompt(ctx context.Context, most int) (tokens []int32, dropped int, err error) {
+func (d *Dialogue) prompt(ctx context.Context, most int) (p *runtime.Prompt, dropped int, err error) {
 	room := d.context - max(1, min(most, d.context/4))
 	if most == 0 {
 		room = d.context - d.context/4
 	}
 	for {
-		if tokens, err = d.encode(ctx, d.Turns[dropped:]); err != nil {
+		if p, err = d.encode(ctx, d.Turns[dropped:]); err != nil {
 			return nil, 0, err
 		}
-		last := len(d.Turns) - dropped
+		last, n := len(d.Turns)-dropped, len(p.Tokens)
 		switch {
-		case len(tokens) <= room:
+		case n <= room:
 		case last <= 2:
-			if len(tokens) < d.context {
+			if n < d.context {
 				break
 			}
-			return nil, 0, fmt.Errorf("%d tokens of %d: %w", len(tokens), d.context, ErrFull)
+			return nil, 0, fmt.Errorf("%d tokens of %d: %w", n, d.context, ErrFull)
 		default:
 			dropped += 2
 			room = d.context / 2
 			continue
 		}
 		d.Turns = d.Turns[dropped:]
-		return tokens, dropped, nil
+		return p, dropped, nil
 	}
 }
 
-func (d *Dialogue) encode(ctx context.Context, turns []Turn) ([]int32, error) {
+func (d *Dialogue) encode(ctx context.Context, turns []Turn) (*runtime.Prompt, error) {
 	c := conversations.Conversation{Context: d.Variables, AddGenerationPrompt: true}
 	if d.System != "" {
 		c.Messages = append(c.Messages, Message("system", d.System))
 	}
+	marks, pictures := NewMarks(), []*runtime.Prompt{}
 	for _, t := range turns {
-		c.Messages = append(c.Messages, Message(t.Role, t.Content))
+		content := t.Content
+		if t.parts != nil {
+			content = ""
+			for _, x := range *t.parts {
+				if content += x.text; x.picture != nil {
+					content, pictures = content+marks.Next(), append(pictures, x.picture)
+				}
+			}
+		}
+		c.Messages = append(c.Messages, Message(t.Role, content))
 	}
 	text, err := d.template.Render(ctx, c, template.Limits{})
 	if err != nil {
 		return nil, err
 	}
-	return d.pkg.Tokenizer.TryEncode(text)
+	return marks.Encode(d.pkg, text, pictures)
 }

@@ -97,8 +97,12 @@ func TestDialogue(t *testing.T) {
 	if again.Cached < stats.Prompt || again.Cached >= again.Prompt {
 		t.Errorf("second answer: %+v after %+v", again, stats)
 	}
-	if want := []chat.Turn{{"user", "Who comes here?"}, {"assistant", first}, {"user", "And who are you?"}, {"assistant", second}}; !slices.Equal(d.Turns, want) {
-		t.Errorf("%q", d.Turns)
+	want := []chat.Turn{
+		{Role: "user", Content: "Who comes here?"}, {Role: "assistant", Content: first},
+		{Role: "user", Content: "And who are you?"}, {Role: "assistant", Content: second},
+	}
+	if !slices.Equal(d.Turns, want) {
+		t.Errorf("%+v", d.Turns)
 	}
 	fresh := dialogue(t, 512)
 	fresh.System, fresh.Turns = d.System, slices.Clone(d.Turns[:2])
@@ -159,7 +163,7 @@ func TestDialogueStopped(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, stop) || len(d.Turns) != 2 || d.Turns[1].Content != text.String() {
-		t.Errorf("%v, turns %q, text %q", err, d.Turns, text.String())
+		t.Errorf("%v, turns %+v, text %q", err, d.Turns, text.String())
 	}
 	if _, err := d.Ask(ctx, "Speak", runtime.GenerateOptions{}, func(string) error { return nil }); !errors.Is(err, stop) || len(d.Turns) != 2 {
 		t.Errorf("%v, %d turns", err, len(d.Turns))
@@ -173,18 +177,18 @@ func TestDialogueStopped(t *testing.T) {
 func TestSavedDialogue(t *testing.T) {
 	t.Parallel()
 	d := dialogue(t, 512)
-	d.System, d.Turns = "Be <brief>.", []chat.Turn{{"user", "Hi"}, {"assistant", "Hello"}}
+	d.System, d.Turns = "Be <brief>.", []chat.Turn{{Role: "user", Content: "Hi"}, {Role: "assistant", Content: "Hello"}}
 	d.Variables = chat.Thinking(false)
 	file, err := d.Save()
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := dialogue(t, 512)
-	if err := other.Load("saved.json", file); err != nil {
+	if err := other.Load(t.Context(), "saved.json", file); err != nil {
 		t.Fatal(err)
 	}
 	if other.System != d.System || !slices.Equal(other.Turns, d.Turns) || other.Variables["enable_thinking"] != false {
-		t.Errorf("%q, %q, %v", other.System, other.Turns, other.Variables)
+		t.Errorf("%q, %+v, %v", other.System, other.Turns, other.Variables)
 	}
 	for name, text := range map[string]string{
 		"no JSON": "{", "no messages": "[]", "parts": `[{"role":"user","content":[{"type":"text","text":"x"}]}]`,
@@ -192,7 +196,7 @@ func TestSavedDialogue(t *testing.T) {
 		"system in the middle": `[{"role":"user","content":"x"},{"role":"system","content":"x"}]`,
 		"a call":               `[{"role":"user","content":"x"},{"role":"assistant","content":"x","tool_calls":[]}]`,
 	} {
-		err := other.Load("f.json", []byte(text))
+		err := other.Load(t.Context(), "f.json", []byte(text))
 		if !errors.Is(err, tensor.ErrUnsupported) && !errors.Is(err, tensor.ErrCorrupt) || len(other.Turns) != 2 {
 			t.Errorf("%s: %v, %d turns", name, err, len(other.Turns))
 		}
@@ -256,13 +260,13 @@ func TestRecurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := []int32{1, 2, 3, 9, 9, 9}
-	if n := s.Resume(other); n != 0 || s.Len() != 0 {
+	if n := s.Resume(&runtime.Prompt{Tokens: other}); n != 0 || s.Len() != 0 {
 		t.Errorf("%d tokens kept, %d there", n, s.Len())
 	}
 	if _, err := s.Prefill(t.Context(), other[:3]); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Resume(other); n != 3 || s.Len() != 3 {
+	if n := s.Resume(&runtime.Prompt{Tokens: other}); n != 3 || s.Len() != 3 {
 		t.Errorf("the whole conversation: %d tokens kept, %d there", n, s.Len())
 	}
 	got, err := s.Prefill(t.Context(), other[3:])

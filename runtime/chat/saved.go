@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -16,7 +17,7 @@ func (d *Dialogue) Save() ([]byte, error) {
 		Context  map[string]any `json:"context,omitempty"`
 	}
 	if d.System != "" {
-		file.Messages = append(file.Messages, Turn{"system", d.System})
+		file.Messages = append(file.Messages, Turn{Role: "system", Content: d.System})
 	}
 	file.Messages, file.Context = append(file.Messages, d.Turns...), d.Variables
 	var b bytes.Buffer
@@ -28,8 +29,9 @@ func (d *Dialogue) Save() ([]byte, error) {
 }
 
 // Load replaces the messages of the dialogue by those of a file of package conversations: texts of the user and the assistant in turn,
-// after a system message if there is one. After any other file, a tensor.ErrUnsupported, the dialogue is as before.
-func (d *Dialogue) Load(name string, file []byte) error {
+// after a system message if there is one. Pictures that messages of the user name are read again. After any other file, a
+// tensor.ErrUnsupported, the dialogue is as before.
+func (d *Dialogue) Load(ctx context.Context, name string, file []byte) error {
 	c, err := conversations.Parse(name, file)
 	if err != nil {
 		return err
@@ -47,13 +49,18 @@ func (d *Dialogue) Load(name string, file []byte) error {
 		case ok && i == 0 && role == "system":
 			system = text
 		case ok && m.Len() == 2 && role == want:
-			turns = append(turns, Turn{want, text})
+			turns = append(turns, Turn{Role: want, Content: text})
 		default:
 			return fmt.Errorf("%s: message %d is not a text of the %s: %w", name, i+1, want, tensor.ErrUnsupported)
 		}
 	}
 	if len(turns)%2 == 1 {
 		return fmt.Errorf("%s: the last message is not one of the assistant: %w", name, tensor.ErrUnsupported)
+	}
+	for i := 0; i < len(turns); i += 2 {
+		if turns[i].parts, err = d.look(ctx, turns[i].Content); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	d.System, d.Turns = system, turns
 	if len(c.Context) > 0 {

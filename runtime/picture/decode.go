@@ -39,7 +39,10 @@ func Open(path string) (*Image, error) {
 // the upper 8 remain, CMYK becomes RGB, transparency is dropped as the engine drops it, and of an animated GIF the first frame is
 // read. Damaged files are [tensor.ErrCorrupt]. Other formats, animated WebP and more than [MaxPixels] are
 // [tensor.ErrUnsupported]; the latter before memory for pixels is allocated.
-func Decode(r io.Reader) (*Image, error) {
+func Decode(r io.Reader) (*Image, error) { return DecodeWithin(r, MaxPixels) }
+
+// DecodeWithin is [Decode] for pictures of at most so many pixels.
+func DecodeWithin(r io.Reader, pixels int) (*Image, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
 		return nil, err
@@ -56,14 +59,14 @@ func Decode(r io.Reader) (*Image, error) {
 		return nil, f.classify(err)
 	}
 	size := Size{config.Height, config.Width}
-	if err := size.Check(); err != nil {
+	if err := size.within(pixels); err != nil {
 		return nil, err
 	}
-	pixels, err := f.pixels(bytes.NewReader(data))
+	decoded, err := f.pixels(bytes.NewReader(data))
 	if err != nil {
 		return nil, f.classify(err)
 	}
-	im, err := convert(pixels, size, f)
+	im, err := convert(decoded, size, f)
 	if err != nil {
 		return nil, err
 	}

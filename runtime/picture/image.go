@@ -35,12 +35,14 @@ func (im *Image) Size() Size { return Size{im.Height, im.Width} }
 func (s Size) String() string { return fmt.Sprintf("height %d and width %d", s.Height, s.Width) }
 
 // Check reports an error unless both edges are positive and the area is at most [MaxPixels].
-func (s Size) Check() error {
+func (s Size) Check() error { return s.within(MaxPixels) }
+
+func (s Size) within(pixels int) error {
 	switch {
 	case s.Height <= 0 || s.Width <= 0:
 		return fmt.Errorf("a picture of %v has no pixels: %w", s, tensor.ErrCorrupt)
-	case s.Height > MaxPixels/s.Width:
-		return fmt.Errorf("a picture of %v has more than %d pixels; make it smaller first: %w", s, MaxPixels, tensor.ErrUnsupported)
+	case s.Height > pixels/s.Width:
+		return fmt.Errorf("a picture of %v has more than %d pixels; make it smaller first: %w", s, pixels, tensor.ErrUnsupported)
 	}
 	return nil
 }

@@ -17,23 +17,18 @@ type Views struct {
 // Cut returns the views of a picture that a prompt wants in size s, each of edge x edge pixels. A picture that is to be larger is resized
 // to whole tiles, at most so many pixels an edge (`image_max_size`).
 func (im *Image) Cut(s Size, edge, most int) (*Views, error) {
-	if err := s.Check(); err != nil {
+	tiled := max(s.Height, s.Width) > edge
+	s, err := s.Tiled(edge, most)
+	if err != nil {
 		return nil, err
 	}
 	v := &Views{Size: s}
-	if max(s.Height, s.Width) > edge {
-		s, err := s.Round(edge)
-		if err != nil {
-			return nil, err
-		}
-		if s.Height, s.Width = min(s.Height, most), min(s.Width, most); s.Height%edge != 0 || s.Width%edge != 0 {
-			return nil, fmt.Errorf("image_max_size %d is no multiple of image_size_unit %d: %w", most, edge, tensor.ErrUnsupported)
-		}
+	if tiled {
 		large, err := im.Resize(s)
 		if err != nil {
 			return nil, err
 		}
-		v.Size, v.Grid = s, Size{s.Height / edge, s.Width / edge}
+		v.Grid = Size{s.Height / edge, s.Width / edge}
 		for i := range v.Grid.Height * v.Grid.Width {
 			v.Images = append(v.Images, large.part(i/v.Grid.Width*edge, i%v.Grid.Width*edge, edge))
 		}
@@ -41,6 +36,18 @@ func (im *Image) Cut(s Size, edge, most int) (*Views, error) {
 	whole, err := im.Resize(Size{edge, edge})
 	v.Images = append(v.Images, whole)
 	return v, err
+}
+
+// Tiled returns the size in which the engine cuts a picture that a prompt wants in size s.
+func (s Size) Tiled(edge, most int) (Size, error) {
+	if err := s.Check(); err != nil || max(s.Height, s.Width) <= edge {
+		return s, err
+	}
+	s, err := s.Round(edge)
+	if s.Height, s.Width = min(s.Height, most), min(s.Width, most); err == nil && (s.Height%edge != 0 || s.Width%edge != 0) {
+		err = fmt.Errorf("image_max_size %d is no multiple of image_size_unit %d: %w", most, edge, tensor.ErrUnsupported)
+	}
+	return s, err
 }
 
 // part returns the square of so many pixels a side whose upper left pixel is in a row and a column.

@@ -53,17 +53,17 @@ func (s *Server) run(ctx context.Context, c *completion, yield func(p piece) err
 
 func (s *Server) runPrompt(ctx context.Context, c *completion, i int, u *usage, yield func(p piece) error) error {
 	p := &c.prompts[i]
-	most := min(s.o.Context-len(p.tokens), c.most)
+	most := min(s.o.Context-len(p.Tokens), c.most)
 	if c.most < 0 {
-		most = s.o.Context - len(p.tokens)
+		most = s.o.Context - len(p.Tokens)
 	}
 	// With a seed the prompt is computed as a whole, so that equal requests have equal results, bit by bit.
-	var like []int32
+	var like *runtime.Prompt
 	scores := c.echo && c.top >= 0
 	if !c.seeded && !scores {
-		like = p.tokens
+		like = p.Prompt
 	}
-	l, err := s.pool.take(ctx, like, len(p.tokens)+most)
+	l, err := s.pool.take(ctx, like, len(p.Tokens)+most)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (s *Server) runPrompt(ctx context.Context, c *completion, i int, u *usage, 
 		if n > 0 {
 			u.add(0, 0, g.generated) // OpenAI counts a prompt once
 		} else {
-			u.add(len(p.tokens), cached, g.generated)
+			u.add(len(p.Tokens), cached, g.generated)
 		}
-		s.metrics.add(len(p.tokens)-cached, cached, g.generated)
+		s.metrics.add(len(p.Tokens)-cached, cached, g.generated)
 	}
 	return nil
 }
@@ -118,11 +118,11 @@ func (g *generation) run(ctx context.Context, session *runtime.Session, scores, 
 	if g.most == 0 {
 		return g.yield(piece{choice: g.index, finish: finishLength})
 	}
-	tokens := g.prompt.tokens
+	tokens := g.prompt.Tokens
 	if scores || again || !g.c.seeded {
-		g.cached = session.Resume(tokens)
+		g.cached = session.Resume(g.prompt.Prompt)
 	} else {
-		session.Reset()
+		session.Start(g.prompt.Prompt)
 	}
 	rest := tokens[g.cached:]
 	if scores {
@@ -133,7 +133,7 @@ func (g *generation) run(ctx context.Context, session *runtime.Session, scores, 
 
 // scorePrompt returns the tokens of the prompt with their probabilities.
 func (g *generation) scorePrompt(ctx context.Context, session *runtime.Session) ([]position, error) {
-	tokens := g.prompt.tokens
+	tokens := g.prompt.Tokens
 	list := make([]position, 1, len(tokens))
 	list[0] = position{scored: scored{token: tokens[0]}, first: true}
 	session.Reset()

@@ -16,13 +16,16 @@ func FuzzRequest(f *testing.F) {
 		`{"messages":[{"role":"user","content":"x"}],"max_tokens":1}`, `{"prompt":"x","max_tokens":1,"echo":true,"logprobs":1}`,
 		`{"prompt":[[1,2],[3]],"max_tokens":0}`, `{"prompt":"x","max_tokens":2,"stop":["a","b"],"n":2,"seed":1,"stream":true}`,
 		`{"messages":[{"role":"system","content":[{"type":"text","text":"a"}]}],"tools":[],"tool_choice":"none","max_tokens":1}`,
-		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}],"chat_template_kwargs":{"a":[{}]}}`, `{`, `null`, `{"stop":1}`,
+		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}],"chat_template_kwargs":{"a":[{}]}}`, `{`, `null`,
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo=","detail":"low"}}]}]}`, `{"stop":1}`,
 	}
 	for _, s := range seeds {
 		f.Add([]byte(s), true)
 		f.Add([]byte(s), false)
 	}
-	s := newServer(f, func(o *serve.Options) { o.Context, o.MaxBody = 64, 1<<12 })
+	dir := seeing(f, f.TempDir(), "llava")
+	_, set := withTower(f, dir)
+	s := newServerOf(f, dir, func(o *serve.Options) { set(o); o.Context, o.MaxBody = 64, 1<<12 })
 	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
 		path := "/v1/completions"
 		if chat {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	"github.com/llmexport/llmexport/runtime/template/engine"
@@ -52,7 +55,8 @@ func (s *Server) readChat(ctx context.Context, body []byte) (*completion, error)
 		return nil, badf("top_logprobs", "top_logprobs needs logprobs")
 	}
 	c := conversations.Conversation{AddGenerationPrompt: true}
-	if c.Messages, err = s.readMessages(f); err != nil {
+	pictures := &sights{marks: chat.NewMarks()}
+	if c.Messages, err = s.readMessages(f, pictures); err != nil {
 		return nil, err
 	}
 	if c.Tools, err = s.readTools(f); err != nil {
@@ -64,21 +68,37 @@ func (s *Server) readChat(ctx context.Context, body []byte) (*completion, error)
 	if err := f.done(); err != nil {
 		return nil, err
 	}
+	return s.render(ctx, o, c, pictures)
+}
+
+// render returns the completion of a conversation with pictures.
+func (s *Server) render(ctx context.Context, o *order, c conversations.Conversation, pictures *sights) (*completion, error) {
 	text, err := s.o.Template.Render(ctx, c, templateLimits)
 	if errors.Is(err, template.ErrLimit) || errors.Is(err, engine.ErrCrash) {
 		return nil, badf("messages", "the chat template cannot render this: %v", err)
 	} else if err != nil {
 		return nil, err
 	}
-	ids, err := s.pkg.Tokenizer.TryEncode(text)
-	if err != nil {
-		return nil, badf("messages", "%v", err)
+	out := &completion{order: o}
+	var seen []*runtime.Prompt
+	if len(pictures.list) > 0 {
+		if out.done, err = s.eyes.sit(ctx); err == nil {
+			seen, err = s.eyes.see(ctx, pictures.list)
+		}
+		if err != nil {
+			return out, err
+		}
 	}
-	return &completion{order: o, prompts: []prompt{{ids, text}}}, s.checkPrompt("messages", ids, o.most)
+	p, err := pictures.marks.Encode(s.pkg, text, seen)
+	if err != nil {
+		return out, badf("messages", "%v", err)
+	}
+	out.prompts = []prompt{{Prompt: p}}
+	return out, s.checkPrompt("messages", p.Tokens, o.most)
 }
 
-// list reads a member that is a list of objects.
-func list(f fields, name string) ([]*template.Object, bool, error) {
+// readObjects reads a member that is a list of objects.
+func readObjects(f fields, name string) ([]*template.Object, bool, error) {
 	raw, ok := f[name]
 	delete(f, name)
 	if !ok {
@@ -102,8 +122,8 @@ func list(f fields, name string) ([]*template.Object, bool, error) {
 }
 
 // readMessages reads the conversation.
-func (s *Server) readMessages(f fields) ([]*template.Object, error) {
-	objects, ok, err := list(f, "messages")
+func (s *Server) readMessages(f fields, pictures *sights) ([]*template.Object, error) {
+	objects, ok, err := readObjects(f, "messages")
 	switch {
 	case err != nil:
 		return nil, err
@@ -113,7 +133,7 @@ func (s *Server) readMessages(f fields) ([]*template.Object, error) {
 		return nil, badf("messages", "%d messages; %d are allowed", len(objects), maxMessages)
 	}
 	for i, m := range objects {
-		if objects[i], err = s.readMessage(m); err != nil {
+		if objects[i], err = s.readMessage(m, pictures); err != nil {
 			return nil, badf("messages", "messages[%d]: %v", i, err)
 		}
 	}
@@ -122,7 +142,7 @@ func (s *Server) readMessages(f fields) ([]*template.Object, error) {
 
 // readMessage brings a message into the form in which templates expect it: contents are one text, and the arguments of calls
 // objects.
-func (s *Server) readMessage(m *template.Object) (*template.Object, error) {
+func (s *Server) readMessage(m *template.Object, pictures *sights) (*template.Object, error) {
 	out := template.NewObject()
 	role, _ := m.Get("role")
 	switch role {
@@ -141,13 +161,13 @@ func (s *Server) readMessage(m *template.Object) (*template.Object, error) {
 		switch name {
 		case "role", "refusal", "annotations", "audio":
 			if name == "audio" && v != nil {
-				return nil, errors.New("this server takes texts only")
+				return nil, errors.New("this server takes no sound")
 			}
 		case "content":
 			if v == nil {
 				continue
 			}
-			text, err := readContent(v)
+			text, err := s.readContent(v, role == "user", pictures)
 			if err != nil {
 				return nil, err
 			}
@@ -178,29 +198,53 @@ func (s *Server) readMessage(m *template.Object) (*template.Object, error) {
 	return out, nil
 }
 
-// readContent reads a text, or a list of parts that are texts.
-func readContent(v any) (string, error) {
-	switch v := v.(type) {
-	case string:
-		return v, nil
-	case []any:
-		var texts []string
-		for _, p := range v {
-			o, ok := p.(*template.Object)
-			if !ok {
-				return "", errors.New("a part of content must be an object")
-			}
-			kind, _ := o.Get("type")
-			text, ok := o.Get("text")
-			s, isText := text.(string)
-			if kind != "text" || !ok || !isText {
-				return "", errors.New("this server takes texts only: parts of content must have the type text")
-			}
-			texts = append(texts, s)
-		}
-		return strings.Join(texts, ""), nil
+// readContent reads a text, or a list of parts that are texts, and pictures if they are of the user.
+func (s *Server) readContent(v any, user bool, pictures *sights) (string, error) {
+	if text, ok := v.(string); ok {
+		return text, nil
 	}
-	return "", errors.New("content must be a text, or a list of parts")
+	parts, ok := v.([]any)
+	if !ok {
+		return "", errors.New("content must be a text, or a list of parts")
+	}
+	var all strings.Builder
+	for i, p := range parts {
+		o, ok := p.(*template.Object)
+		if !ok {
+			return "", errors.New("a part of content must be an object")
+		}
+		text, err := s.readPart(o, user, pictures)
+		if err != nil {
+			return "", fmt.Errorf("content[%d]: %w", i, err)
+		}
+		all.WriteString(text)
+	}
+	return all.String(), nil
+}
+
+// readPart returns the text of a part, or the mark of a picture.
+func (s *Server) readPart(o *template.Object, user bool, pictures *sights) (string, error) {
+	switch kind, _ := o.Get("type"); {
+	case kind == "text":
+		text, _ := o.Get("text")
+		if text, ok := text.(string); ok {
+			return text, nil
+		}
+		return "", errors.New("a part of the type text needs a text")
+	case kind == "image_url" && s.eyes != nil && user:
+		picture, err := readImage(o)
+		if err != nil {
+			return "", err
+		}
+		return pictures.add(picture)
+	case kind == "image_url" && s.eyes != nil:
+		return "", errors.New("only messages of the user may have pictures")
+	case kind == "image_url":
+		return "", errors.New("this package reads no pictures")
+	case s.eyes != nil:
+		return "", errors.New("the type must be text or image_url")
+	}
+	return "", errors.New("this server takes texts only: the type must be text")
 }
 
 // readCalls reads calls of tools in an old answer; OpenAI has their arguments as a text with JSON.
@@ -239,7 +283,7 @@ func (s *Server) readCalls(v any) ([]any, error) {
 
 // readTools reads the tools that the model may call.
 func (s *Server) readTools(f fields) ([]any, error) {
-	objects, _, err := list(f, "tools")
+	objects, _, err := readObjects(f, "tools")
 	if err != nil {
 		return nil, err
 	}

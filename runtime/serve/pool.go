@@ -34,7 +34,7 @@ type lease struct {
 
 // waiter is a request that waits for a session.
 type waiter struct {
-	tokens []int32
+	prompt *runtime.Prompt
 	need   int64
 	ready  chan *lease // closed without a lease when the pool closes
 }
@@ -47,10 +47,10 @@ func newPool(ctx context.Context, s *runtime.Session, o *Options) (*pool, error)
 	return p, err
 }
 
-// take waits for a session with room for so many tokens. If tokens is not nil, it may be one whose conversation begins as
-// they do.
-func (p *pool) take(ctx context.Context, tokens []int32, room int) (*lease, error) {
-	w := &waiter{tokens: tokens, need: p.first.BytesFor(room), ready: make(chan *lease, 1)}
+// take waits for a session with room for so many tokens. If prompt is not nil, it may be one whose conversation begins as the
+// prompt does.
+func (p *pool) take(ctx context.Context, prompt *runtime.Prompt, room int) (*lease, error) {
+	w := &waiter{prompt: prompt, need: p.first.BytesFor(room), ready: make(chan *lease, 1)}
 	if w.need > p.bytes {
 		return nil, badf("", "%d tokens need %d bytes of keys and values; the server has %d for all requests", room, w.need, p.bytes)
 	}
@@ -104,7 +104,7 @@ func (p *pool) fits(w *waiter) bool {
 // lend takes an idle session that shares a beginning with the request, or forks a new one, and makes room for it.
 func (p *pool) lend(w *waiter) *lease {
 	l := &lease{}
-	if i := p.like(w.tokens); i >= 0 {
+	if i := p.like(w.prompt); i >= 0 {
 		l.Session = p.idle[i]
 		p.forget(i)
 	} else {
@@ -122,12 +122,15 @@ func (p *pool) lend(w *waiter) *lease {
 	return l
 }
 
-// like returns the idle session that shares most with tokens, or -1 if that is less than half of both: the client that
+// like returns the idle session that shares most with a prompt, or -1 if that is less than half of both: the client that
 // had the conversation may continue it.
-func (p *pool) like(tokens []int32) int {
+func (p *pool) like(prompt *runtime.Prompt) int {
 	best, most := -1, 0
+	if prompt == nil {
+		return best
+	}
 	for i, s := range p.idle {
-		if n := s.Shared(tokens); n > most && 2*n >= min(s.Len(), len(tokens)) {
+		if n := s.Shared(prompt); n > most && 2*n >= min(s.Len(), len(prompt.Tokens)) {
 			best, most = i, n
 		}
 	}

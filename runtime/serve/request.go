@@ -141,7 +141,7 @@ func (s *Server) readSampler(f fields) (*runtime.Sampler, error) {
 
 // prompt is one of a request.
 type prompt struct {
-	tokens []int32
+	*runtime.Prompt
 	// text is what echo shows.
 	text string
 }
@@ -151,6 +151,7 @@ type completion struct {
 	*order
 	prompts []prompt
 	echo    bool
+	done    func() // releases the pictures of the prompts; nil without
 }
 
 // readCompletion reads a request of /v1/completions.
@@ -213,20 +214,28 @@ func (s *Server) readPrompts(f fields, c *completion) error {
 		if err != nil {
 			return badf("prompt", "%v", err)
 		}
-		c.prompts = append(c.prompts, prompt{ids, t})
+		c.prompts = append(c.prompts, prompt{&runtime.Prompt{Tokens: ids}, t})
 	}
 	for _, l := range lists {
-		c.prompts = append(c.prompts, prompt{l, s.pkg.Tokenizer.Decode(l)})
+		c.prompts = append(c.prompts, prompt{&runtime.Prompt{Tokens: l}, s.pkg.Tokenizer.Decode(l)})
 	}
 	if len(c.prompts) == 0 {
 		return badf("prompt", "the list of prompts is empty")
 	}
 	for i := range c.prompts {
-		if err := s.checkPrompt("prompt", c.prompts[i].tokens, c.most); err != nil {
+		if err := s.checkPrompt("prompt", c.prompts[i].Tokens, c.most); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tooLong is a prompt of so many tokens, or more.
+func tooLong(param string, tokens, context int) *apiError {
+	e := badf(param, "the prompt has %d tokens; the context has %d, those of the answer included", tokens, context)
+	code := "context_length_exceeded"
+	e.Code = &code
+	return e
 }
 
 // checkPrompt bounds a prompt by the context.
@@ -235,10 +244,7 @@ func (s *Server) checkPrompt(param string, tokens []int32, most int) error {
 	case len(tokens) == 0:
 		return badf(param, "the prompt is empty")
 	case len(tokens) > s.o.Context || len(tokens) == s.o.Context && most != 0:
-		e := badf(param, "the prompt has %d tokens; the context has %d, those of the answer included", len(tokens), s.o.Context)
-		code := "context_length_exceeded"
-		e.Code = &code
-		return e
+		return tooLong(param, len(tokens), s.o.Context)
 	}
 	for _, t := range tokens {
 		if t < 0 || int(t) >= s.pkg.Vocabulary() {

@@ -179,7 +179,8 @@ func (s *Server) model() map[string]any {
 	return map[string]any{
 		"id": s.o.Name, "object": "model", "created": s.o.Created.Unix(), "owned_by": "llmexport", "context_window": s.o.Context,
 		"capabilities": map[string]bool{
-			"chat": s.o.Template != nil, "tools": s.tools, "thinking": s.o.Template != nil && s.o.Template.KnowsThinking(context.Background()),
+			"chat": s.o.Template != nil, "pictures": s.o.Template != nil && s.eyes != nil, "tools": s.tools,
+			"thinking": s.o.Template != nil && s.o.Template.KnowsThinking(context.Background()),
 		},
 	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Created time.Time
 	// Template renders conversations; nil for a package without one.
 	Template *chat.Template
+	// Tower reads the pictures of conversations; nil for a package that reads none.
+	Tower *runtime.Tower
 	// Sampler holds the sampling options that requests do not set; nil is greedy.
 	Sampler *runtime.Sampler
 	// Context is the most tokens of a prompt with its answer.
@@ -57,6 +59,7 @@ type Server struct {
 	pkg     *runtime.Package
 	vectors *sentence.Model // nil for a package that continues texts
 	pool    *pool
+	eyes    *eyes // nil for a package that reads no pictures
 	tools   bool
 	metrics metrics
 	handler http.Handler
@@ -71,6 +74,9 @@ func New(ctx context.Context, p *runtime.Package, session *runtime.Session, o Op
 		return nil, err
 	}
 	s := &Server{o: o, pkg: p, pool: pool, tools: o.Template != nil && o.Template.KnowsTools(ctx)}
+	if o.Tower != nil {
+		s.eyes = newEyes(o.Tower, &o)
+	}
 	if p.Task() != runtime.Generate {
 		if s.vectors, err = sentence.Open(p, false); err != nil {
 			return nil, err
@@ -161,6 +167,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func(ctx co
 	var c *completion
 	if err == nil {
 		c, err = read(ctx, body)
+	}
+	body = nil // pictures are large
+	if c != nil && c.done != nil {
+		defer c.done()
 	}
 	var u usage
 	status := http.StatusOK

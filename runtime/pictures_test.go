@@ -1,0 +1,135 @@
+package runtime_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/picture"
+)
+
+// drawing is a picture of shades that depend on number.
+func drawing(s picture.Size, number int) *picture.Image {
+	im := &picture.Image{Width: s.Width, Height: s.Height, Pix: make([]byte, 3*s.Width*s.Height)}
+	for i := range im.Pix {
+		im.Pix[i] = byte(i * (3 + number) / (1 + number))
+	}
+	return im
+}
+
+// pictured is a text of so many tokens, a picture and a text.
+func pictured(t *testing.T, p *runtime.Package, before int, seen *runtime.Prompt, after int) *runtime.Prompt {
+	t.Helper()
+	out := &runtime.Prompt{Tokens: tokens(before)}
+	for _, q := range []*runtime.Prompt{seen, {Tokens: tokens(after)}} {
+		if err := p.Append(out, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// rounding is what the places where prompts are divided may change.
+const rounding = 2e-4
+
+// apart is the largest difference of two lists.
+func apart(a, b []float32) (d float32) {
+	for i := range a {
+		d = max(d, a[i]-b[i], b[i]-a[i])
+	}
+	return d
+}
+
+// TestPicturePrefix: keys and values of a prompt with a picture are used again for a prompt with the same picture, and for no
+// other one. A prompt in turns with others has the bits of the whole.
+func TestPicturePrefix(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		size picture.Size
+	}{{"llava", picture.Size{Height: 56, Width: 56}}, {"internvl", picture.Size{Height: 48, Width: 48}}, {"qwen2_vl", picture.Size{Height: 252, Width: 196}}, {"smolvlm", picture.Size{Height: 64, Width: 96}}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := stagetest.Export(t.Context(), t.TempDir(), "../pipeline/arch/testdata/"+c.name, "quantize: {block: auto}\nverify: {enabled: false}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := openPackage(t, dir)
+			tower, err := runtime.NewTower(p, cpu.Backend{}, runtime.Options{Mode: backend.Int8, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var seen [2]*runtime.Prompt
+			for i := range seen {
+				if seen[i], err = tower.Look(t.Context(), drawing(c.size, i), c.size); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := session(t, p, backend.Int8)
+			whole := func(q *runtime.Prompt) []float32 {
+				f := s.Fork()
+				f.Start(q)
+				l, err := f.Prefill(t.Context(), q.Tokens)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.Clone(l)
+			}
+			first, other := pictured(t, p, 21, seen[0], 20), pictured(t, p, 21, seen[1], 20)
+			longer := pictured(t, p, 21, seen[0], 45)
+			if d := apart(whole(first), whole(other)); d < 20*rounding {
+				t.Fatalf("the picture changes logits by %g only", d)
+			}
+			end := len(first.Tokens)
+			for _, step := range []struct {
+				name   string
+				prompt *runtime.Prompt
+				kept   func(n int) bool
+			}{
+				{"nothing yet", first, func(n int) bool { return n == 0 }},
+				{"continued", longer, func(n int) bool { return n == end }},
+				{"another picture", other, func(n int) bool { return n == 16 }}, // of 21, a whole group
+				{"the first one again", first, func(n int) bool { return n == 16 }},
+				{"no picture", &runtime.Prompt{Tokens: first.Tokens}, func(n int) bool { return n == 16 }},
+				{"after none", first, func(n int) bool { return n == 16 }},
+				{"a shorter end", pictured(t, p, 21, seen[0], 14), func(n int) bool { return n > end-20 && n%8 == 0 }},
+				{"two", func() *runtime.Prompt {
+					q := pictured(t, p, 21, seen[0], 14)
+					if err := p.Append(q, pictured(t, p, 5, seen[1], 9)); err != nil {
+						t.Fatal(err)
+					}
+					return q
+				}(), func(n int) bool { return n == end-6 }},
+				{"the first of two", pictured(t, p, 21, seen[0], 30), func(n int) bool { return n > end-20 }},
+			} {
+				want := whole(step.prompt)
+				n := s.Resume(step.prompt)
+				if !step.kept(n) || n != s.Len() {
+					t.Errorf("%s: %d tokens are kept, %d are there", step.name, n, s.Len())
+				}
+				got, err := s.Prefill(t.Context(), step.prompt.Tokens[n:])
+				if err != nil || apart(got, want) > rounding {
+					t.Errorf("%s: %v; logits differ by %g from those of the whole prompt", step.name, err, apart(got, want))
+				}
+			}
+			want, shared := whole(longer), s.Fork()
+			shared.Turns = runtime.NewTurns()
+			var all sync.WaitGroup
+			for range 3 {
+				f := shared.Fork()
+				all.Go(func() {
+					f.Start(longer)
+					got, err := f.Prefill(t.Context(), longer.Tokens)
+					if err != nil || !slices.Equal(got, want) {
+						t.Errorf("in turns: %v; other logits", err)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
