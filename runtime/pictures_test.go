@@ -51,7 +51,12 @@ func TestPicturePrefix(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		size picture.Size
-	}{{"llava", picture.Size{Height: 56, Width: 56}}, {"internvl", picture.Size{Height: 48, Width: 48}}, {"qwen2_vl", picture.Size{Height: 252, Width: 196}}, {"smolvlm", picture.Size{Height: 64, Width: 96}}} {
+	}{
+		{"llava", picture.Size{Height: 56, Width: 56}},
+		{"internvl", picture.Size{Height: 48, Width: 48}},
+		{"qwen2_vl", picture.Size{Height: 252, Width: 196}},
+		{"smolvlm", picture.Size{Height: 64, Width: 96}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := stagetest.Export(t.Context(), t.TempDir(), "../pipeline/arch/testdata/"+c.name, "quantize: {block: auto}\nverify: {enabled: false}")

@@ -70,7 +70,9 @@ func looking(url, more string) string {
 // picture in the same place has its own answer, although keys and values of the first one are kept.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ family, size, after string }{{"llava", "", "\n"}, {"internvl", "", "\n"}, {"qwen2_vl", "<hw>56,84</hw>", ""}, {"smolvlm", "<hw>32,32</hw>", ""}} {
+	for _, c := range []struct{ family, size, after string }{
+		{"llava", "", "\n"}, {"internvl", "", "\n"}, {"qwen2_vl", "<hw>56,84</hw>", ""}, {"smolvlm", "<hw>32,32</hw>", ""},
+	} {
 		t.Run(c.family, func(t *testing.T) {
 			t.Parallel()
 			dir := seeing(t, t.TempDir(), c.family)
