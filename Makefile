@@ -101,7 +101,7 @@ LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.release=$(VERSI
 RACED := ./runtime/kernel ./backends/cpu ./internal/blob ./internal/disk ./internal/transfer ./internal/hub ./internal/fakehub ./pipeline ./pipeline/plan ./pipeline/shared \
 	./publish/dir ./publish/hubs ./publish/oci ./publish/s3
 # Packages whose numbers must not depend on the processor.
-EXACT := ./runtime/kernel ./runtime/picture ./pipeline/arch ./pipeline/lower ./pipeline/plan
+EXACT := ./runtime/kernel ./runtime/picture ./runtime/sound ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
 .PHONY: help
 help: ## list the targets
@@ -398,7 +398,7 @@ engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 
 .PHONY: engine
 engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
-	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
+	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/... ./runtime/sound
 
 .PHONY: pictures
 pictures: engine-venvs ## compare how pictures are read and resized with the engines of ENGINES and with PILLOW (needs Python)

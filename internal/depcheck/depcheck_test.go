@@ -35,7 +35,7 @@ var levels = []struct {
 	{0, []string{"runtime/tokenizer/engine"}},
 	{0, []string{"runtime/template/syntax"}},
 	{0, []string{"runtime/kernel", "runtime/picture", "runtime/tokenizer", "runtime/template", "runtime/template/lower"}},
-	{0, []string{"runtime/prompt"}},
+	{0, []string{"runtime/prompt", "runtime/sound"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{0, []string{"internal/synthetic/shard"}},
@@ -87,6 +87,7 @@ var thirdParty = map[string][]string{
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/picture":   {"github.com/bep/imagemeta", "golang.org/x/image"},
 	"runtime/prompt":    {},
+	"runtime/sound":     {"github.com/mewkiz/flac"},
 	"runtime/tokenizer": {"golang.org/x/text"},
 	"runtime/template":  {"golang.org/x/text"},
 

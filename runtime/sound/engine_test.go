@@ -1,0 +1,50 @@
+//go:build engine
+
+package sound_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEngines asks every installed engine for the features of sounds of random lengths, and one of 31 s.
+func TestEngines(t *testing.T) {
+	venvs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
+	if err != nil || len(venvs) == 0 {
+		t.Fatal("no engine in .venv/mnn-<version>: run make engine-venvs")
+	}
+	for _, venv := range venvs {
+		t.Run(filepath.Base(venv), func(t *testing.T) {
+			questions := []string{"whisper 496000"}
+			for range 40 {
+				questions = append(questions, fmt.Sprintf("whisper %d", 201+rand.IntN(30000)))
+			}
+			python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(python, filepath.Join("testdata", "answers.py"))
+			cmd.Stdin = strings.NewReader(strings.Join(questions, "\n"))
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answers []byte
+			for line := range bytes.Lines(out) { // the engine prints a line of its own
+				if bytes.Contains(line, []byte(" = ")) {
+					answers = append(answers, line...)
+				}
+			}
+			if n := check(t, answers); n != len(questions) {
+				t.Errorf("%d answers to %d questions", n, len(questions))
+			}
+		})
+	}
+}
