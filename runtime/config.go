@@ -58,6 +58,12 @@ type Config struct {
 	// GlobalImage is the token before the whole picture, after its tiles.
 	GlobalImage int32 `json:"global_image"`
 
+	// Audio: prompts may have clips, which the part "audio" reads. AudioType names the features that it takes, and AudioPad is the token in
+	// place of which its rows are put.
+	Audio     bool   `json:"is_audio"`
+	AudioType string `json:"audio_type"`
+	AudioPad  int32  `json:"audio_pad"`
+
 	ThreadNum     int    `json:"thread_num"`
 	Precision     string `json:"precision"`
 	Memory        string `json:"memory"`
@@ -96,8 +102,9 @@ func readConfig(dir string) (*Config, error) {
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
 		ImageSize: 448, ImageSizeUnit: 1, ImageMaxSize: 2048, GlobalImage: 49152, ImagePad: 151859, VisionStart: 151857, VisionEnd: 151858,
-		ImageMean:   [3]float32{122.7709383, 116.7460125, 104.09373615},
-		ImageNorm:   [3]float32{1 / (0.26862954 * 255), 1 / (0.26130258 * 255), 1 / (0.27577711 * 255)},
+		ImageMean: [3]float32{122.7709383, 116.7460125, 104.09373615},
+		ImageNorm: [3]float32{1 / (0.26862954 * 255), 1 / (0.26130258 * 255), 1 / (0.27577711 * 255)},
+		AudioType: "whisper", AudioPad: 151646,
 		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1, RepetitionPenalty: 1,
 	}
 	files := struct {
@@ -142,6 +149,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
 	case c.Visual && (max(c.ImageSize, c.ImageMaxSize) > 1<<14 || min(c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize) < 1 || c.ImageSize%c.ImageSizeUnit != 0):
 		return fmt.Errorf("image_size %d, image_size_unit %d, image_max_size %d: %w", c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize, tensor.ErrUnsupported)
+	case c.Audio && c.AudioType != "whisper":
+		return fmt.Errorf("audio_type %q: %w", c.AudioType, tensor.ErrUnsupported)
 	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
 		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)
 	}

@@ -6,48 +6,8 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/picture"
-	"github.com/llmexport/llmexport/runtime/prompt"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// Prompt is what a text with pictures becomes, or a part of one.
-type Prompt struct {
-	Tokens []int32
-	// Pictures are those that the tokens Config.ImagePad become, see [Session.Show].
-	Pictures []Picture
-}
-
-// Read turns a prompt with pictures into tokens and rows, as the engine does: <img>FILE</img> names a picture. Each text
-// between pictures is encoded on its own.
-func (t *Tower) Read(ctx context.Context, text string) (*Prompt, error) {
-	pieces, err := prompt.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	p := &Prompt{}
-	c := t.pkg.Config
-	size := picture.Size{Height: c.ImageSize, Width: c.ImageSize} // a picture without one has that of the picture before it
-	for _, x := range pieces {
-		switch x.Kind {
-		case prompt.Text:
-			p.Tokens = append(p.Tokens, t.pkg.Tokenizer.Encode(x.Text)...)
-		case prompt.Picture:
-			if x.Size != (picture.Size{}) {
-				size = x.Size
-			}
-			q, err := t.open(ctx, x.Text, &size)
-			if err != nil {
-				return nil, err
-			}
-			if err := t.pkg.Append(p, q); err != nil {
-				return nil, fmt.Errorf("%s: %w", x.Text, err)
-			}
-		default:
-			return nil, fmt.Errorf("%s: the package has no part that reads sound: %w", x.Text, tensor.ErrUnsupported)
-		}
-	}
-	return p, nil
-}
 
 // open looks at the picture in a file, and leaves in size what the engine makes of it.
 func (t *Tower) open(ctx context.Context, file string, size *picture.Size) (*Prompt, error) {
@@ -121,15 +81,29 @@ func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
 	return picture.Size{Height: c.ImageSize, Width: c.ImageSize}, nil
 }
 
+// pad is the token in place of which rows of a picture or clip are put.
+func (c *Config) pad(p *Picture) int32 {
+	if p.clip {
+		return c.AudioPad
+	}
+	return c.ImagePad
+}
+
+// pads reports whether rows can be put in place of a token.
+func (c *Config) pads(t int32) bool { return c.Visual && t == c.ImagePad || c.Audio && t == c.AudioPad }
+
 // marked reports whether pictures have a token before and after them.
 func (c *Config) marked() bool { return c.VisionStart >= 0 && c.VisionEnd >= 0 }
 
-// Append appends q to p. Two pictures without a token between them are a tensor.ErrUnsupported.
+// Append appends q to p. Two pictures or two clips without a token between them are a tensor.ErrUnsupported.
 func (p *Package) Append(to, q *Prompt) error {
-	pad := p.Config.ImagePad
-	if n := len(to.Tokens); n > 0 && len(to.Pictures) > 0 && len(q.Pictures) > 0 && to.Tokens[n-1] == pad && q.Tokens[0] == pad {
-		return fmt.Errorf("a picture follows another one, and the engine takes the two for one; put text between them, at least a space: %w",
-			tensor.ErrUnsupported)
+	if n := len(to.Tokens); n > 0 && len(to.Pictures) > 0 && len(q.Pictures) > 0 && to.Tokens[n-1] == q.Tokens[0] && p.Config.pads(q.Tokens[0]) {
+		what := "picture"
+		if q.Pictures[0].clip {
+			what = "clip"
+		}
+		return fmt.Errorf("a %s follows another one, and the engine takes the two for one; put text between them, at least a space: %w",
+			what, tensor.ErrUnsupported)
 	}
 	to.Tokens, to.Pictures = append(to.Tokens, q.Tokens...), append(to.Pictures, q.Pictures...)
 	return nil
@@ -141,18 +115,20 @@ func (p *Package) CheckPictures(q *Prompt) error {
 	if len(q.Pictures) == 0 {
 		return nil
 	}
-	n, pad := 0, p.Config.ImagePad
+	left := map[int32]int{}
 	for i := range q.Pictures {
-		n += q.Pictures[i].tokens()
+		left[p.Config.pad(&q.Pictures[i])] += q.Pictures[i].tokens()
 	}
 	for _, t := range q.Tokens {
-		if t == pad {
-			n--
+		if p.Config.pads(t) {
+			left[t]--
 		}
 	}
-	if n != 0 {
-		return fmt.Errorf("a text with pictures must not contain %q, the token that pictures become: %w",
-			p.Tokenizer.Decode([]int32{pad}), tensor.ErrUnsupported)
+	for pad, n := range left {
+		if n != 0 {
+			return fmt.Errorf("a text with pictures or clips must not contain %q, the token that they become: %w",
+				p.Tokenizer.Decode([]int32{pad}), tensor.ErrUnsupported)
+		}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type Session struct {
 	token  [1]int32
 	tokens []int32      // of the conversation; of another length if they are not known
 	seen   []pictureKey // of the pictures whose rows tokens became, in order
-	shown  []Picture    // whose rows the next tokens ImagePad become
+	shown  []Picture    // whose rows the next tokens ImagePad or AudioPad become
 	// Turns, if set, are what Prefill, Decode and Score take before they compute; sessions that share them are fair to each other.
 	Turns *Turns
 	// Observe, if set, receives intermediate values of every call; see backend.Call.
@@ -72,7 +72,7 @@ func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Exec
 	})
 }
 
-// Show gives the session pictures, whose rows the next tokens Config.ImagePad become, in order.
+// Show gives the session pictures and clips, whose rows the next tokens Config.ImagePad and Config.AudioPad become, in order.
 func (s *Session) Show(pictures ...Picture) { s.shown = append(s.shown, pictures...) }
 
 // Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
@@ -116,11 +116,11 @@ func (s *Session) shared(p *Prompt) (n, pictures int) {
 	if len(s.states) != 1 || len(s.tokens) != s.Len() {
 		return 0, 0
 	}
-	pad, left := s.pkg.Config.ImagePad, 0 // rows of the last picture that are still to come
-	var spans []span                      // of the pictures so far
+	left := 0        // rows of the last picture that are still to come
+	var spans []span // of the pictures so far
 	for ; n < min(len(s.tokens), len(p.Tokens)-2) && s.tokens[n] == p.Tokens[n]; n++ {
 		i := len(spans)
-		if p.Tokens[n] != pad || left == 0 && i >= len(s.seen) && i >= len(p.Pictures) {
+		if !s.pkg.Config.pads(p.Tokens[n]) || left == 0 && i >= len(s.seen) && i >= len(p.Pictures) {
 			continue // a token of text
 		}
 		if left == 0 {

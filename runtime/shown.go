@@ -7,11 +7,12 @@ import (
 	"slices"
 )
 
-// Picture is what a tower makes of a picture: Rows [Height*Width, hidden], in rows of Width.
+// Picture is what a tower makes of a picture: Rows [Height*Width, hidden], in rows of Width; or what an [Ear] makes of a clip, of Height 1.
 type Picture struct {
 	Rows          []float32
 	Height, Width int
 
+	clip  bool
 	key   pictureKey
 	taken int   // tokens that have become rows
 	began int32 // position of the first one
@@ -34,6 +35,13 @@ func newPicture(rows []float32, height, width int) Picture {
 	return Picture{Rows: rows, Height: height, Width: width, key: pictureKey(h.Sum(nil))}
 }
 
+// newClip returns the clip of these rows.
+func newClip(rows []float32, n int) Picture {
+	p := newPicture(rows, 1, n)
+	p.clip = true
+	return p
+}
+
 // tokens is the number of tokens that become rows of the picture.
 func (p *Picture) tokens() int { return p.Height * p.Width }
 
@@ -52,7 +60,7 @@ func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32)
 	next := int32(s.Len())
 	for i, t := range tokens {
 		at := [axes]int32{next, next, next}
-		if t == s.pkg.Config.ImagePad && len(s.shown) > 0 {
+		if len(s.shown) > 0 && t == s.pkg.Config.pad(&s.shown[0]) {
 			seen = true
 			if s.shown[0].taken == 0 {
 				s.seen = append(s.seen, s.shown[0].key)
@@ -81,6 +89,9 @@ func (p *Picture) take(row []float32, next int32) [axes]int32 {
 	}
 	y, x := int32(p.taken/p.Width), int32(p.taken%p.Width)
 	p.taken++
+	if p.clip { // counts like text
+		return [axes]int32{next, next, next}
+	}
 	return [axes]int32{p.began, p.began + y, p.began + x}
 }
 
@@ -96,10 +107,10 @@ func (s *Session) piece(tokens []int32) int {
 		if left == 0 && i >= n && (i-n)%pieceGroup == 0 {
 			return i
 		}
-		if left == 0 && t == s.pkg.Config.ImagePad && len(shown) > 0 {
+		if left == 0 && len(shown) > 0 && t == s.pkg.Config.pad(&shown[0]) {
 			left, shown = shown[0].tokens()-shown[0].taken, shown[1:]
 		}
-		if left > 0 && t == s.pkg.Config.ImagePad {
+		if left > 0 && s.pkg.Config.pads(t) {
 			left--
 		}
 	}

@@ -12,8 +12,14 @@ import (
 )
 
 // Visual returns the part that reads pictures, or nil.
-func (p *Package) Visual() *Part {
-	if i := slices.IndexFunc(p.Parts[1:], func(x *Part) bool { return x.Name == mnn.VisualPart }); i >= 0 && p.Config.Visual {
+func (p *Package) Visual() *Part { return p.part(mnn.VisualPart, p.Config.Visual) }
+
+// Audio returns the part that reads sound, or nil.
+func (p *Package) Audio() *Part { return p.part(mnn.AudioPart, p.Config.Audio) }
+
+// part returns a part by name if the configuration says that it is used, or nil.
+func (p *Package) part(name string, used bool) *Part {
+	if i := slices.IndexFunc(p.Parts[1:], func(x *Part) bool { return x.Name == name }); i >= 0 && used {
 		return p.Parts[1+i]
 	}
 	return nil

@@ -45,11 +45,14 @@ func (c *Checks) of(p *runtime.Package) []Check {
 	if p.Visual() != nil {
 		list = append(list, pictures{})
 	}
+	if p.Audio() != nil {
+		list = append(list, sounds{})
+	}
 	return list
 }
 
 // Known returns every check once.
-func (c *Checks) Known() []Check { return append(c.All(), pictures{}, &c.Vectors) }
+func (c *Checks) Known() []Check { return append(c.All(), pictures{}, sounds{}, &c.Vectors) }
 
 // NewChecks returns the default options.
 func NewChecks() Checks {

@@ -69,8 +69,8 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return f, err
 	}
 	for _, part := range s.Package.Parts[1:] {
-		if part == s.Package.Visual() {
-			continue // the check pictures runs it
+		if part == s.Package.Visual() || part == s.Package.Audio() {
+			continue // the checks pictures and sounds run them
 		}
 		f = f.and(part.GraphFile + " was not run, because the source describes no computation for it")
 	}

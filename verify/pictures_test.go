@@ -88,15 +88,23 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// judged runs the checks on a package with a tower after damage, and demands those that fail and words of the last one.
+// judged runs the checks on a package that reads pictures or sound after damage, and demands those that fail and words of the last one.
 func judged(t *testing.T, checkpoint string, export func() (string, error), damage func(e *edition), fails []string, detail string) manifest.Check {
 	t.Helper()
 	dir, err := export()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := edit(t, dir)
-	e.parts = []string{mnn.VisualPart}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	e, check := edit(t, dir), "pictures"
+	e.parts = p.Config.LLMExport.Parts
+	if p.Audio() != nil {
+		check = "sounds"
+	}
 	damage(e)
 	e.seal()
 	s := open(t, e.dir, checkpoint)
@@ -113,7 +121,7 @@ func judged(t *testing.T, checkpoint string, export func() (string, error), dama
 	}
 	last := res.Checks[len(res.Checks)-1]
 	t.Log(last.Detail)
-	if last.Name != "pictures" || !strings.Contains(last.Detail, detail) {
+	if last.Name != check || !strings.Contains(last.Detail, detail) {
 		t.Errorf("%s: %s", last.Name, last.Detail)
 	}
 	return last

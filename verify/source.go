@@ -25,6 +25,8 @@ type Source struct {
 	Reference Reference
 	// Vision is nil if there is no tower that reads pictures, or no Reference.
 	Vision *Vision
+	// Hearing is nil if there is no encoder of sound, or no Reference.
+	Hearing *Hearing
 	// Vectors returns the vectors that a model with a pooling makes of windows, one after another; nil for a language model.
 	Vectors func(ctx context.Context, windows [][]int32) ([]float32, error)
 	// Part returns the reference of a model that has only the given layers, in that order. It is set if

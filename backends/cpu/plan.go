@@ -169,8 +169,9 @@ func (p *planner) step(s step) {
 	p.f.steps = append(p.f.steps, s)
 }
 
-// input returns an input as the engine feeds it: pictures, embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
-// ops.WindowMask or of a text without padding, positions [1, tokens], and the index of the first position whose logits are wanted.
+// input returns an input as the engine feeds it: pictures, features of sound [1, features, frames], embeddings [tokens, 1, hidden], a mask
+// of rank 0 that means causal or those of ops.WindowMask or of a text without padding, positions [1, tokens], and the index of the first
+// position whose logits are wanted.
 func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 	if p.e.expert {
 		p.flush()
@@ -190,11 +191,14 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
-	case "input_ids", mnn.PatchesInput:
+	case "input_ids", mnn.PatchesInput, mnn.FeaturesInput:
 		p.flush()
 		v := p.make(p.tokens, 1, p.f.key.width)
-		if op.Name == mnn.PatchesInput {
+		switch op.Name {
+		case mnn.PatchesInput:
 			v.shape = []int{p.tokens, p.f.key.width}
+		case mnn.FeaturesInput:
+			v.shape = []int{1, p.f.key.width, p.tokens}
 		}
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())

@@ -18,8 +18,8 @@ func (t *tool) generateCommand() *cli.Command {
 		Usage:     "generate text with a package",
 		ArgsUsage: "PACKAGE PROMPT",
 		Description: "The prompt is used as it is, without a chat template. If the package reads pictures, <img>FILE</img> in the prompt is\n" +
-			"the picture in that file. Sampling follows the package's config.json unless flags override it. The speed is printed to\n" +
-			"standard error.",
+			"the picture in that file; if it reads sound, <audio>FILE</audio> is the clip in that WAV or FLAC file. Sampling follows the\n" +
+			"package's config.json unless flags override it. The speed is printed to standard error.",
 		Flags: append([]cli.Flag{
 			&cli.IntFlag{Name: "tokens", Aliases: []string{"n"}, Value: 64, Usage: "generate at most `N` tokens"},
 			&cli.BoolFlag{Name: "int8", Usage: "quantize activations, as the engine does with memory: low"},
@@ -113,16 +113,16 @@ func (t *tool) generate(c *cli.Context) error {
 	return nil
 }
 
-// readPrompt turns a prompt into tokens. Pictures are read by the tower of the package and shown to the session.
+// readPrompt turns a prompt into tokens. Pictures and clips are read by the parts of the package for them, and shown to the session.
 func readPrompt(c *cli.Context, p *runtime.Package, s *runtime.Session, prompt string, o runtime.Options) ([]int32, error) {
-	tower, err := openTower(c.Context, p, o)
+	r, err := openReader(c.Context, p, o)
 	if err != nil {
 		return nil, err
 	}
-	if tower == nil {
+	if r == nil {
 		return p.Tokenizer.Encode(prompt), nil
 	}
-	in, err := tower.Read(c.Context, prompt)
+	in, err := r.Read(c.Context, prompt)
 	if err != nil {
 		return nil, err
 	}

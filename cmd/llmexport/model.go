@@ -80,6 +80,16 @@ func openAny(c *cli.Context, dir string, o runtime.Options) (*runtime.Package, *
 	return p, s, nil
 }
 
+// openReader compiles the parts of a package that read pictures and sound; nil if it has none.
+func openReader(ctx context.Context, p *runtime.Package, o runtime.Options) (*runtime.Reader, error) {
+	o.DynamicOption = p.Config.DynamicOption
+	r, err := runtime.NewReader(p, cpu.Backend{}, o)
+	if err != nil {
+		return nil, explained(ctx, p.Dir, err)
+	}
+	return r, nil
+}
+
 // openTower compiles the part of a package that reads pictures, if it has one.
 func openTower(ctx context.Context, p *runtime.Package, o runtime.Options) (*runtime.Tower, error) {
 	if p.Visual() == nil {

@@ -36,7 +36,7 @@ func describeModel(t testing.TB, config []byte, ck checkpoint, ignore ...string)
 	}
 	c.know(f.modelType, tensor.ByName(ck.tensors))
 	d, err := f.describe(c)
-	return &Model{Text: d, Towers: c.towers}, err
+	return &Model{Text: d, Towers: c.towers, Ear: c.ear}, err
 }
 
 // traits are what a change of a key may change, one word each.

@@ -44,6 +44,8 @@ type record struct {
 	root *Config
 	// towers are those of the model.
 	towers []*Tower
+	// ear is that of the model.
+	ear *Ear
 	// model is the prefix of tensors outside the layers, and head the name of the head, in a checkpoint where the model
 	// is part of a larger one; otherwise empty.
 	model, head string

@@ -13,6 +13,8 @@ type Model struct {
 	Text *Decoder
 	// Towers are the encoders of other input. Those that no family describes are left out, with a note.
 	Towers []*Tower
+	// Ear is the encoder of sound; nil without one.
+	Ear *Ear
 }
 
 // weights calls f with every slot that needs a tensor.
@@ -20,6 +22,9 @@ func (m *Model) weights(f func(Weight)) {
 	m.Text.weights(f)
 	for _, t := range m.Towers {
 		t.weights(f)
+	}
+	if m.Ear != nil {
+		m.Ear.weights(f)
 	}
 }
 
@@ -62,7 +67,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Model, error
 	}
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
 	d.Notes = append(d.Notes, c.notes...)
-	m := &Model{Text: d, Towers: c.towers}
+	m := &Model{Text: d, Towers: c.towers, Ear: c.ear}
 	if err := claim(m, tensors, c.tensors); err != nil {
 		return nil, err
 	}

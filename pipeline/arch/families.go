@@ -170,7 +170,7 @@ func Table() []Known {
 		list = append(list, Known{ModelType: f.modelType, Architectures: f.architectures})
 	}
 	for modelType, m := range multimodals {
-		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" || m.tower != nil })
+		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" || m.tower != nil || ears[modelType] != nil })
 		list = append(list, Known{modelType, []string{m.architecture}, texts})
 	}
 	slices.SortFunc(list, func(a, b Known) int { return strings.Compare(a.ModelType, b.ModelType) })

@@ -31,6 +31,7 @@ func TestDescribeHubKeys(t *testing.T) {
 		{"OLMo-1B-hf", 1_176_764_416, nil},
 		{"OLMo-7B-0424-hf", 6_888_095_744, nil},
 		{"OLMo-7B-hf", 6_888_095_744, nil},
+		{"Qwen2-Audio-7B-Instruct", 8_397_094_912, []tensor.Info{shaped("lm_head.weight", 156032, 4096)}},
 		{"Seed-OSS-36B-Instruct", 36_151_104_512, nil},
 		{"SmolLM2-135M-Instruct", 134_515_008, nil},
 		{"SmolLM3-3B", 3_075_098_624, nil},
@@ -55,17 +56,17 @@ func TestDescribeHubKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := describeKeys(t, config, checkpoint{tensors: tt.experts})
+			m, err := describeModel(t, config, checkpoint{tensors: tt.experts})
 			if err != nil {
 				t.Fatal(err)
 			}
 			seen, n := map[string]bool{}, int64(0)
-			d.weights(func(w Weight) {
+			m.weights(func(w Weight) {
 				e, err := w.shape().Elements()
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, v := range d.Views {
+				for _, v := range m.Text.Views {
 					if v.Name == w.Tensor && v.Tensor == "" {
 						return // norms without weights
 					}

@@ -51,6 +51,9 @@ var multimodals = map[string]multimodal{
 	"mistral3": {"Mistral3ForConditionalGeneration", map[string]textModel{
 		"mistral": {"", describeMistral}, "ministral": {"", describeMistral}, "ministral3": {"Ministral3ForCausalLM", describeMinistral3},
 	}, nil, nil},
+	"qwen2_audio": {"Qwen2AudioForConditionalGeneration", map[string]textModel{"qwen2": {"Qwen2ForCausalLM", describeQwen2}}, map[string]int{
+		"hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+	}, nil},
 	"qwen2_vl": {"Qwen2VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_vl_text": {"", qwenText{}.describe},
 	}, map[string]int{"max_window_layers": 80}, qwen2VLTower},
@@ -67,6 +70,9 @@ var multimodals = map[string]multimodal{
 		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
 	}, nil, nil},
 }
+
+// ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object.
+var ears = map[string]func(c *Config, width int) *hearing{"qwen2_audio": qwen2AudioEar}
 
 // outerInert are the keys outside text_config that do not concern text.
 var outerInert = []string{
@@ -126,6 +132,10 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if m.tower != nil {
 		v = m.tower(c, text.Int("hidden_size", maxHidden))
 	}
+	var h *hearing
+	if ear := ears[c.family]; ear != nil {
+		h = ear(c, text.Int("hidden_size", maxHidden))
+	}
 	if text != c {
 		m.tie(c, text)
 		c.checkInert()
@@ -134,7 +144,6 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{d: d}
 	if v != nil {
 		c.towers, d.Inserted = append(c.towers, v.t), true
 		if v.t.Grid {
@@ -143,11 +152,17 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 			}
 		}
 		d.Views, d.Skips = append(d.Views, v.views...), append(d.Skips, v.skips...)
-		return d, nil
 	}
-	b.skip("vision tower", true, visionTensors)
-	b.skip("projector of images", true, joinerTensors)
-	b.skip("audio tower", true, audioTensors)
+	if h != nil {
+		c.ear, d.Inserted = h.e, true
+		d.Views = append(d.Views, h.views...)
+	}
+	if v == nil && h == nil {
+		b := builder{d: d}
+		b.skip("vision tower", true, visionTensors)
+		b.skip("projector of images", true, joinerTensors)
+		b.skip("audio tower", true, audioTensors)
+	}
 	return d, nil
 }
 

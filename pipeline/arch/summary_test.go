@@ -48,7 +48,7 @@ func summary(d *Decoder) []string {
 	return lines
 }
 
-// modelSummary is summary with the towers.
+// modelSummary is summary with the towers and the ear.
 func modelSummary(m *Model) []string {
 	lines := summary(m.Text)
 	for _, t := range m.Towers {
@@ -63,6 +63,13 @@ func modelSummary(m *Model) []string {
 			describeProjector(&t.Projector))
 		for _, line := range summary(&Decoder{Layers: t.Layers, Ropes: ropesOf(t.Layers)})[1:] {
 			lines = append(lines, "tower "+line)
+		}
+	}
+	if e := m.Ear; e != nil {
+		lines = append(lines, fmt.Sprintf("ear %d features, %d frames to %d rows of %d to %d%s, pad %d in %s%s", e.Mels, e.Frames, e.Rows(e.Frames), e.Hidden,
+			e.Out.Weight.Rows, flag(" behind"+describeNorm(e.PostNorm), e.PostNorm != nil), e.Pad, e.Start, e.End))
+		for _, line := range summary(&Decoder{Layers: e.Layers})[1:] {
+			lines = append(lines, "ear "+line)
 		}
 	}
 	return lines

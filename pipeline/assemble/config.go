@@ -40,6 +40,7 @@ type modelConfig struct {
 	} `json:"jinja"`
 	Tie any `json:"tie_embeddings"` // *tableConfig, or a list of numbers
 	*pictureConfig
+	*soundConfig
 }
 
 // pictureConfig says how the engine reads pictures.
@@ -55,6 +56,13 @@ type pictureConfig struct {
 	// Most and Whole are those of a tower that reads tiles.
 	Most  int   `json:"image_max_size,omitempty"`
 	Whole int32 `json:"global_image,omitempty"`
+}
+
+// soundConfig says how the engine reads sound.
+type soundConfig struct {
+	Audio bool   `json:"is_audio"`
+	Type  string `json:"audio_type"`
+	Pad   int32  `json:"audio_pad"`
 }
 
 // tableConfig is the place of embedding rows in the weight file.
@@ -87,6 +95,9 @@ func llmConfig(p *Planned) ([]byte, error) {
 		if t.Tiles != nil {
 			c.Unit = t.Size
 		}
+	}
+	if x := p.Source.Sounds; x != nil {
+		c.soundConfig = &soundConfig{true, "whisper", x.Pad}
 	}
 	return indented(c)
 }
@@ -206,7 +217,7 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 	}
 	for _, part := range p.Parts[1:] {
 		c.Own.Parts = append(c.Own.Parts, part.Lowered.Name)
-		if part.Lowered.Name == mnn.VisualPart {
+		if part.Lowered.Name == mnn.VisualPart || part.Lowered.Name == mnn.AudioPart {
 			c.Towers = &towerConfig{c.Backend, c.Threads, "normal", c.Memory}
 			unsafeAt := set(p.UnsafeTowerThreads)
 			for unsafeAt[c.Towers.Threads] {
@@ -319,8 +330,12 @@ func conditions(p *Planned, c runConfig) []string {
 			c.Threads, shippedThreads))
 	}
 	if c.Towers != nil && c.Towers.Threads != shippedThreads {
-		list = append(list, fmt.Sprintf("thread_num %d is set in mllm because the engine may read stale activation scales of pictures with %d threads",
-			c.Towers.Threads, shippedThreads))
+		what := "pictures"
+		if p.Source.Sounds != nil {
+			what = "clips"
+		}
+		list = append(list, fmt.Sprintf("thread_num %d is set in mllm because the engine may read stale activation scales of %s with %d threads",
+			c.Towers.Threads, what, shippedThreads))
 	}
 	if m.Precision != "" && m.Precision != precisions[0] {
 		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", c.Precision))

@@ -103,6 +103,9 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 	if a.Calibration != nil && a.Source.Pictures != nil {
 		a.m.Conditions = append(a.m.Conditions, "the part that reads pictures is rounded to nearest, because calibration text has no pictures")
 	}
+	if a.Calibration != nil && a.Source.Sounds != nil {
+		a.m.Conditions = append(a.m.Conditions, "the part that reads sound is rounded to nearest, because calibration text has no sound")
+	}
 	return a.m, a.finish(ctx, res, append(warnings, a.Warnings...))
 }
 

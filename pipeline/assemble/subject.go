@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -69,6 +70,18 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 			return nil, err
 		}
 		v.Vision = &verify.Vision{Rows: tower.Rows, GridRows: tower.GridRows, Hidden: ref.HiddenWith, Filter: s.Pictures.Filter}
+	}
+	if e := s.Model.Ear; e != nil {
+		ear, err := forward.NewEar(e, s.Weights, o.Threads)
+		if err != nil {
+			return nil, err
+		}
+		v.Hearing = &verify.Hearing{
+			Rows: ear.Rows, Start: s.Sounds.Start, End: s.Sounds.End,
+			Hidden: func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error) {
+				return ref.HiddenWith(ctx, window, pad, rows, nil)
+			},
+		}
 	}
 	if s.Decoder.Pooling != nil {
 		v.Vectors = ref.Vectors

@@ -155,5 +155,12 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 		}
 		low.Parts, low.Conditions = append(low.Parts, part), append(low.Conditions, towerConditions(t)...)
 	}
+	if m.Ear != nil {
+		part, err := ear(m.Ear)
+		if err != nil {
+			return nil, err
+		}
+		low.Parts, low.Conditions = append(low.Parts, part), append(low.Conditions, earConditions(m.Ear)...)
+	}
 	return low, nil
 }

@@ -154,7 +154,7 @@ func (f *Facts) TakeTemplate(text string, t *tokenizer.Tokenizer) {
 	}
 }
 
-// openByTemplate moves the ids before every text into the template. The engine encodes each text between two pictures on its own, and would
+// openByTemplate moves the ids before every text into the template. The engine encodes each text between two pictures or clips on its own, and would
 // put the ids before all of them.
 func (f *Facts) openByTemplate(t *tokenizer.Tokenizer) {
 	if len(f.Prefix) == 0 {

@@ -47,6 +47,8 @@ type Source struct {
 	Facts     Facts
 	// Pictures are the facts of the tower that reads pictures; nil without one.
 	Pictures *Pictures
+	// Sounds are those of the encoder of sound; nil without one.
+	Sounds *Sounds
 
 	completed sync.Once
 	err       error // of completing
@@ -156,6 +158,12 @@ func (s *Source) complete(ctx context.Context) error {
 	}
 	for _, t := range s.Model.Towers {
 		if s.Pictures, err = readPictures(s.Dir, t, s.Tokenizer); err != nil {
+			return err
+		}
+		s.Facts.openByTemplate(s.Tokenizer)
+	}
+	if e := s.Model.Ear; e != nil {
+		if s.Sounds, err = readSounds(s.Dir, e, s.Tokenizer); err != nil {
 			return err
 		}
 		s.Facts.openByTemplate(s.Tokenizer)

@@ -115,6 +115,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	b.WriteString("\n## Run it\n\nDownload all files into one directory. There:\n\n")
 	b.WriteString(taskUse[m.Task])
 	cardPictures(b, m)
+	cardSounds(b, m)
 	cardThreads(b, m)
 	if len(m.Conditions) > 0 {
 		b.WriteString("\nKeep in mind:\n\n")
@@ -133,9 +134,23 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	return cardRecipe(b, m)
 }
 
+// has reports whether a package has a part.
+func has(m *manifest.Manifest, part string) bool {
+	return slices.ContainsFunc(m.Tensors, func(t manifest.Tensor) bool { return t.Part == part })
+}
+
+// cardSounds shows a prompt with a clip.
+func cardSounds(b *bytes.Buffer, m *manifest.Manifest) {
+	if !has(m, mnn.AudioPart) {
+		return
+	}
+	b.WriteString("\nA prompt can have clips: the name of a WAV file at 16 kHz between `<audio>` and `</audio>`.\n\n")
+	b.WriteString(fenced("sh", "llmexport generate . 'What is said here? <|audio_bos|><audio>clip.wav</audio><|audio_eos|>'"))
+}
+
 // cardPictures shows a prompt with a picture.
 func cardPictures(b *bytes.Buffer, m *manifest.Manifest) {
-	if !slices.ContainsFunc(m.Tensors, func(t manifest.Tensor) bool { return t.Part == mnn.VisualPart }) {
+	if !has(m, mnn.VisualPart) {
 		return
 	}
 	b.WriteString("\nA prompt can have pictures: the name of a file between `<img>` and `</img>`.\n\n")

@@ -72,7 +72,8 @@ type Backend interface {
 
 // Call is one forward pass over new tokens.
 type Call struct {
-	// Embeddings [states, Tokens, hidden] of the new tokens; for the graph of a tower the pixels of a picture, which counts as a token.
+	// Embeddings [states, Tokens, hidden] of the new tokens; for the graph of a tower the pixels of a picture,
+	// which counts as a token, or the features of a clip [features, frames], whose frames count as tokens.
 	Embeddings []float32
 	// Tokens of each state.
 	Tokens int

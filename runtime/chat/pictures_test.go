@@ -40,7 +40,7 @@ func seeing(t *testing.T, family string) (*runtime.Package, *runtime.Session, *r
 // continued is what generate makes of a prompt.
 func continued(t *testing.T, p *runtime.Package, s *runtime.Session, tower *runtime.Tower, text string, n int) (string, int) {
 	t.Helper()
-	in, err := tower.Read(t.Context(), text)
+	in, err := (&runtime.Reader{Package: p, Tower: tower}).Read(t.Context(), text)
 	if err != nil {
 		t.Fatal(err)
 	}

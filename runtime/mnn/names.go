@@ -17,6 +17,9 @@ func WeightFile(part string) string { return GraphFile(part) + ".weight" }
 // VisualPart is the name of the part of a package that reads pictures: a tower.
 const VisualPart = "visual"
 
+// AudioPart is the name of the part that reads sound.
+const AudioPart = "audio"
+
 // The names of the input of a tower that reads pictures of one size, and of the output of towers. The engine chooses the way in which it reads
 // pictures by the name and the number of the inputs.
 const (
@@ -26,6 +29,9 @@ const (
 	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time.
 	TilesInput  = "pixel_values"
 	PictureRows = "image_embeds"
+	// FeaturesInput is that of a part that reads sound, and SoundRows its output.
+	FeaturesInput = "input_features"
+	SoundRows     = "audio_embeds"
 )
 
 // LayerOutput names the op that adds the last branch of layer i to the residual stream.

@@ -33,7 +33,7 @@ func seeing(t testing.TB, dir, family string) string {
 }
 
 // withTower opens the tower of the package in dir for a server.
-func withTower(t testing.TB, dir string) (*runtime.Tower, func(o *serve.Options)) {
+func withTower(t testing.TB, dir string) (*runtime.Reader, func(o *serve.Options)) {
 	t.Helper()
 	p, err := runtime.Open(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func withTower(t testing.TB, dir string) (*runtime.Tower, func(o *serve.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tower, func(o *serve.Options) { o.Tower, o.MaxBody = tower, 1<<20 }
+	return &runtime.Reader{Package: p, Tower: tower}, func(o *serve.Options) { o.Tower, o.MaxBody = tower, 1<<20 }
 }
 
 // dataURL is a file as a client sends it.
@@ -76,10 +76,10 @@ func TestPictures(t *testing.T) {
 		t.Run(c.family, func(t *testing.T) {
 			t.Parallel()
 			dir := seeing(t, t.TempDir(), c.family)
-			tower, set := withTower(t, dir)
+			reader, set := withTower(t, dir)
 			s := newServerOf(t, dir, set)
 			want := func(file string) (string, int) {
-				in, err := tower.Read(t.Context(), "<s>user\nLook at <img>"+c.size+pictureFiles+file+"</img>"+c.after+"now.</s>\n<s>assistant\n")
+				in, err := reader.Read(t.Context(), "<s>user\nLook at <img>"+c.size+pictureFiles+file+"</img>"+c.after+"now.</s>\n<s>assistant\n")
 				if err != nil {
 					t.Fatal(err)
 				}

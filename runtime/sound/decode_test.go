@@ -72,6 +72,9 @@ func TestRefused(t *testing.T) {
 		{"rate 4 GHz", patched("16000.wav", 24, 1<<32-1), tensor.ErrUnsupported, "samples per second"},
 		{"no channels", patched("16000.wav", 20, 1), tensor.ErrCorrupt, "no channels"},
 		{"header alone", file(t, "16000.wav")[:36], tensor.ErrCorrupt, "no samples"},
+		{"a sample that is no number", patched("float.wav", 100, 0x7fc00000), tensor.ErrCorrupt, "samples that are no numbers or beyond 65536"},
+		{"an infinite sample", patched("float.wav", 100, 0xff800000), tensor.ErrCorrupt, "samples that are no numbers"},
+		{"a huge sample", patched("float.wav", 100, 0x47800001), tensor.ErrCorrupt, "samples that are no numbers"},
 		{"samples without header", []byte("RIFF\x10\x00\x00\x00WAVEdata\x02\x00\x00\x00ab"), tensor.ErrCorrupt, "without a header"},
 	} {
 		wave, err := sound.Decode(bytes.NewReader(c.data))
@@ -103,6 +106,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		wave, err := sound.Decode(bytes.NewReader(data))
 		switch {
+		case err == nil && slices.ContainsFunc(wave, func(v float32) bool { return !(v >= -1<<16 && v <= 1<<16) }):
+			t.Fatal("a sample without bounds")
 		case err == nil && len(wave) == 0:
 			t.Fatal("no samples and no error")
 		case err != nil && (wave != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported)):

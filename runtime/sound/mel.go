@@ -11,23 +11,23 @@ import (
 // Rate is the number of samples per second that models of the Whisper kind take.
 const Rate = 16000
 
+// Mels is the number of features of a frame.
+const Mels = 128
+
 const (
 	hop  = 160 // samples from frame to frame
-	mels = 128
+	mels = Mels
 )
 
 // maxSamples bounds a wave: ten hours.
 const maxSamples = 10 * 3600 * Rate
 
-// Whisper returns the log-mel features of a wave at [Rate], [128, frames] with a frame for each 160 samples: what the engine
+// Whisper returns the log-mel features of a wave at [Rate], [[Mels], frames] with a frame for each 160 samples: what the engine
 // hands to an audio tower with `audio_type` whisper (`MNN::AUDIO::whisper_fbank`), bit for bit on x86-64 with FMA. The wave is
 // mirrored at both ends, so at least 201 samples are needed; it is not padded to 30 s as transformers does.
 func Whisper(wave []float32) (features []float32, frames int, err error) {
-	switch {
-	case len(wave) <= frameLength/2:
-		return nil, 0, fmt.Errorf("a sound of %d samples is shorter than one frame: %w", len(wave), tensor.ErrUnsupported)
-	case len(wave) > maxSamples:
-		return nil, 0, fmt.Errorf("a sound of %d samples is longer than ten hours: %w", len(wave), tensor.ErrUnsupported)
+	if err := check(wave); err != nil {
+		return nil, 0, err
 	}
 	// The engine computes one frame more than it keeps.
 	frames = len(wave) / hop
@@ -44,6 +44,17 @@ func Whisper(wave []float32) (features []float32, frames int, err error) {
 	mel := make([]float32, rows*mels)
 	kernel.EngineMatMul(mel, power, melBanks(), rows, bins, mels, false, true)
 	return logScale(mel[:frames*mels], frames), frames, nil
+}
+
+// check refuses waves that are too short or too long for features.
+func check(wave []float32) error {
+	switch {
+	case len(wave) <= frameLength/2:
+		return fmt.Errorf("a sound of %d samples is shorter than one frame: %w", len(wave), tensor.ErrUnsupported)
+	case len(wave) > maxSamples:
+		return fmt.Errorf("a sound of %d samples is longer than ten hours: %w", len(wave), tensor.ErrUnsupported)
+	}
+	return nil
 }
 
 // mirrored returns sample i of a wave that is reflected at both ends.

@@ -13,14 +13,19 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/mewkiz/flac"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxBytes bounds a file.
-const maxBytes = 1 << 30
+const (
+	// maxBytes bounds a file.
+	maxBytes = 1 << 30
+	// largest bounds a sample. Floats may be as large as integers of 16 bits; the square of much larger ones overflows.
+	largest = 1 << 16
+)
 
 // Open reads a sound from a file, see [Decode].
 func Open(path string) ([]float32, error) {
@@ -62,6 +67,8 @@ func Decode(r io.Reader) ([]float32, error) {
 		return nil, err
 	case len(wave) == 0:
 		return nil, fmt.Errorf("the sound has no samples: %w", tensor.ErrCorrupt)
+	case slices.ContainsFunc(wave, func(v float32) bool { return !(v >= -largest && v <= largest) }):
+		return nil, fmt.Errorf("the sound has samples that are no numbers or beyond %g: %w", float32(largest), tensor.ErrCorrupt)
 	case rate < 1000 || rate > 1<<20:
 		return nil, fmt.Errorf("a sound of %d samples per second: %w", rate, tensor.ErrUnsupported)
 	}

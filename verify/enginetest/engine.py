@@ -4,7 +4,8 @@ Reads one JSON object a line from standard input and answers with one JSON objec
 
     {"package": DIR, "config": {...}, "script": [null, [ids], ...], "out": FILE}   logits, float32 little endian, to FILE
     {"package": DIR, "script": [{"text": "...", "images": [{"height": N, "width": N, "data": BASE64}]}, [ids]], "out": FILE}
-                                                                                   the same with pictures, and the ids of each text
+                                                                                   the same with pictures, and the ids of each text;
+                                                                                   "audios": [BASE64] are clips, float32 at 16 kHz
     {"package": DIR, "texts": ["..."]}                                             ids of each text
     {"package": DIR, "bytes": ["base64"], "decode": N}                             ids of each text, and what ids -2 to N-1 print,
                                                                                    null if that is not UTF-8
@@ -75,7 +76,8 @@ def run(job):
                 continue
             if isinstance(ids, dict):
                 llm.generate_init()  # without it, positions of pictures stay those of the first prompt
-                ids = list(map(int, llm.tokenizer_encode({"text": ids["text"], "images": [picture(x) for x in ids["images"]]})))
+                ids = list(map(int, llm.tokenizer_encode({
+                    "text": ids["text"], "images": [picture(x) for x in ids.get("images", [])], "audios": [clip(x) for x in ids.get("audios", [])]})))
                 read.append(ids)
             # All rows, or with "chunk" those of the last piece.
             got = np.array(llm.forward(ids).read(), dtype="<f4")
@@ -90,6 +92,13 @@ def picture(x):
     shape = [x["height"], x["width"], 3]
     bgr = np.ascontiguousarray(np.frombuffer(base64.b64decode(x["data"]), np.uint8).reshape(shape)[:, :, ::-1])
     return {"data": F.const(bgr.flatten().tolist(), shape, F.NHWC, F.uint8), "height": shape[0], "width": shape[1]}
+
+
+def clip(x):
+    import MNN.expr as F
+
+    wave = np.frombuffer(base64.b64decode(x), "<f4")
+    return {"waveform": F.const(wave.tolist(), [wave.size], F.NHWC, F.float)}
 
 
 def prints(llm, i):

@@ -58,16 +58,30 @@ func TestSoundsAsHeard(t *testing.T) {
 	shown(t, copied, text, ids, rows)
 }
 
-// play writes a WAV file of so many frames of 16 bits.
-func play(t *testing.T, name string, rate, channels, frames int) {
-	t.Helper()
-	size := 2 * channels * frames
+// waveHeader is the beginning of a WAV file.
+func waveHeader(encoding, bits, rate, channels, frames int) []byte {
+	wide := channels * bits / 8
 	b := []byte("RIFF----WAVEfmt ")
 	for _, v := range []any{
-		uint32(16), uint16(1), uint16(channels), uint32(rate), uint32(2 * channels * rate), uint16(2 * channels), uint16(16), []byte("data"), uint32(size),
+		uint32(16), uint16(encoding), uint16(channels), uint32(rate), uint32(wide * rate), uint16(wide), uint16(bits), []byte("data"), uint32(wide * frames),
 	} {
 		b, _ = binary.Append(b, binary.LittleEndian, v)
 	}
+	return b
+}
+
+// writeFloatWave writes a WAV file of floats at 16 kHz.
+func writeFloatWave(t *testing.T, name string, wave []float32) {
+	t.Helper()
+	if err := os.WriteFile(name, append(waveHeader(3, 32, sound.Rate, 1, len(wave)), floatBytes(wave)...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// play writes a WAV file of so many frames of 16 bits.
+func play(t *testing.T, name string, rate, channels, frames int) {
+	t.Helper()
+	b := waveHeader(1, 16, rate, channels, frames)
 	for i := range channels * frames {
 		n := uint32(i) * 2654435761
 		b = binary.LittleEndian.AppendUint16(b, uint16(int16(i*(i/500+300))/3)+uint16(n>>22))

@@ -20,7 +20,9 @@ import (
 // pictured is a text with pictures in the script of a job.
 type pictured struct {
 	Text   string      `json:"text"`
-	Images []imageData `json:"images"`
+	Images []imageData `json:"images,omitempty"`
+	// Audios are clips, float32 at 16 kHz.
+	Audios [][]byte `json:"audios,omitempty"`
 }
 
 type imageData struct {

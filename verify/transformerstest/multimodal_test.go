@@ -146,6 +146,26 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", windowFamilies["mistral"].shapes),
 	},
+	"qwen2_audio": {
+		config: seeing("qwen2-untied", "qwen2", object{
+			"model_type": "qwen2_audio", "architectures": []string{"Qwen2AudioForConditionalGeneration"},
+			"audio_config":      object{"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16},
+			"audio_token_index": 310,
+		}, "tie_word_embeddings"),
+		honours: inner("text_config", oneOf(ropes()[:6], []object{
+			{"rms_norm_eps": 0.1}, {"num_key_value_heads": 1}, {"num_attention_heads": 2}, {"intermediate_size": 33},
+			{"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1, "layer_types": removed},
+		})),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.model_type: "gemma2" is not supported`, object{"text_config.model_type": "gemma2"}},
+			{`audio_config.num_mel_bins: 80`, object{"audio_config.num_mel_bins": 80}},
+			{`tie_word_embeddings: true`, object{"tie_word_embeddings": true}},
+		},
+		shapes: append(inner("text_config", with(divided, object{"layer_types": removed})), object{
+			"audio_config.d_model": 24, "audio_config.encoder_layers": 2, "audio_config.encoder_attention_heads": 3,
+		}),
+	},
 	"qwen2_vl": {
 		config: seeing("qwen2-untied", "qwen2_vl_text", object{
 			"model_type": "qwen2_vl", "architectures": []string{"Qwen2VLForConditionalGeneration"}, "tie_word_embeddings": false,

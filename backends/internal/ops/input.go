@@ -10,7 +10,7 @@ import (
 // CheckInput refuses inputs that engines do not feed.
 func CheckInput(name string) error {
 	switch name {
-	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput:
+	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput, mnn.FeaturesInput:
 		return nil
 	}
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)

@@ -77,12 +77,12 @@ func (m *Memory) Commit(tokens int) {
 	}
 }
 
-// Logits finds the output of a graph: the logits of a language model, the vector of an embedding model, or the rows of a tower.
+// Logits finds the output of a graph: the logits of a language model, the vector of an embedding model, or the rows of an encoder of other input.
 func Logits(g *mnn.Graph) (int32, error) {
 	for i, name := range g.Tensors {
-		if name == "logits" || name == mnn.SentenceOutput || name == mnn.PictureRows {
+		if name == "logits" || name == mnn.SentenceOutput || name == mnn.PictureRows || name == mnn.SoundRows {
 			return int32(i), nil
 		}
 	}
-	return 0, fmt.Errorf("graph has no tensor named logits, %s or %s: %w", mnn.SentenceOutput, mnn.PictureRows, tensor.ErrCorrupt)
+	return 0, fmt.Errorf("graph has no tensor named logits, %s, %s or %s: %w", mnn.SentenceOutput, mnn.PictureRows, mnn.SoundRows, tensor.ErrCorrupt)
 }

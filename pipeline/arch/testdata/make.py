@@ -7,12 +7,13 @@ Every weight, gain and bias is random, so that one that is lost or misplaced sho
 has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
 rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
 
-To add one: a line in CHECKPOINTS, in VISION if it reads pictures, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+To add one: a line in CHECKPOINTS, in VISION if it reads pictures, in SOUND if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
 """
 import argparse
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import zlib
@@ -366,6 +367,22 @@ VISION = {
 }
 
 
+# Models that read sound: by name, the class, the options of its text model over SMALL with its type, those of its audio transformer, those
+# of the whole, the lengths of the clips in samples, and how many samples at their ends are silent. The library reads what is after a clip
+# as silence, the engine as a mirror image; without silence at the end the last row differs. sounds.safetensors has a prompt with two clips and twelve tokens after it, then a
+# second prompt with a third clip: ids, the clips in 16 bits, the features that the engine computes of them (features_N), rows and logits
+# from those, and logits from the features of the library (library).
+SOUND_TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
+WHISPER = dict(d_model=24, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=40)
+SOUND = {
+    "qwen2_audio": ("Qwen2Audio", dict(model_type="qwen2", **rope(rope_theta=1e6)), WHISPER, {}, (8000, 12997, 9600), 480),
+    "qwen2_audio-single": ("Qwen2Audio", dict(model_type="qwen2", num_attention_heads=2, **rope()), dict(
+        WHISPER, d_model=40, encoder_layers=1, encoder_attention_heads=1, activation_function="gelu_pytorch_tanh"), {}, (16000, 7040, 1120), 480),
+    "qwen2_audio-wide": ("Qwen2Audio", dict(model_type="qwen2", num_key_value_heads=4, rms_norm_eps=1e-5, **rope(rope_theta=5e5)), dict(
+        WHISPER, d_model=48, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=24, scale_embedding=True), {}, (9762, 4800, 14400), 0),
+}
+
+
 def classes(prefix):
     """The classes of a config and of a model, which is called after its head where the name is an old one."""
     config = getattr(transformers, prefix + "TextConfig", None) or getattr(transformers, prefix + "Config")
@@ -375,7 +392,7 @@ def classes(prefix):
 def randomise(model, rng, twin):
     for name, p in model.named_parameters():
         if p.dim() >= 2:
-            value = torch.randn(p.shape, generator=rng) * (1.2 / p.shape[-1] ** 0.5)
+            value = torch.randn(p.shape, generator=rng) * (1.2 / (p[0].numel() if "audio_tower.conv" in name else p.shape[-1]) ** 0.5)
             if "embed_tokens" in name:
                 value = torch.randn(p.shape, generator=rng) * 0.15
         elif name.endswith("A_log"):
@@ -493,24 +510,19 @@ def patched(pixels, edge):
     return x[:, :, :, :, :, None].expand(-1, -1, -1, -1, -1, 2, -1, -1).reshape(h * w // edge // edge, -1)
 
 
-def make_vision(name, dir):
-    """Writes all files of a checkpoint that reads pictures into dir."""
-    prefix, marks, text, vision, outer, said = VISION[name]
+def make_larger(name, dir, prefix, words, text, outer, ids, file, golden_of):
+    """Writes all files of a checkpoint around a text model into dir; ids are the keys of tokens."""
     torch.manual_seed(1)
     rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
     first = len(tokenizer["model"]["vocab"])
-    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS)
     tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(words)]
     (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
-    if said:
-        (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
     tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
-    pad = tok.token_to_id(marks[0])
     config = getattr(transformers, prefix + "Config")(
-        text_config={**SMALL, "vocab_size": first + len(words), **text}, vision_config=dict(vision),
-        **{("image_token_index" if prefix == "Llava" else "image_token_id"): pad, "tie_word_embeddings": False, **outer})
+        text_config={**SMALL, "vocab_size": first + len(words), **text},
+        **{**{k: tok.token_to_id(w) for k, w in ids.items()}, "tie_word_embeddings": False, **outer})
     config._attn_implementation = "eager"
     model = getattr(transformers, prefix + "ForConditionalGeneration")(config).float().eval()
     model.set_attn_implementation("eager")
@@ -520,21 +532,91 @@ def make_vision(name, dir):
         for k, length in enumerate((24, 96)):
             ids = torch.randint(3, first, (length,), generator=rng)
             golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
-        pictures = pictured(name, model, tok, rng)
+        more = golden_of(name, model, tok, rng)
     model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
     (dir / "generation_config.json").unlink(missing_ok=True)
     written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
     (dir / "config.json").write_text(json.dumps(written, indent=2) + "\n")
-    for file, tensors in ("golden.safetensors", golden), ("pictures.safetensors", pictures):
-        save_file(tensors, dir / file, metadata={"transformers": transformers.__version__, "seed": "1"})
-    for file in dir.iterdir():
-        file.chmod(0o644)
+    for stem, tensors in ("golden", golden), (file, more):
+        save_file(tensors, dir / f"{stem}.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
+    for path in dir.iterdir():
+        path.chmod(0o644)
+
+
+def clip(samples, silent, rng):
+    """A clip in 16 bits at 16 kHz: tones that rise and fall, and noise, which end abruptly."""
+    t = torch.arange(samples) / 16000.0
+    x = torch.randn(samples, generator=rng) * 0.01
+    for _ in range(6):
+        a, f, bend, phase = torch.rand(4, generator=rng).tolist()
+        x += (0.03 + 0.1 * a) * torch.sin(6.2831853 * ((100 + 3000 * f) * t + (bend - 0.5) * 800 * t * t + phase))
+    x[samples - silent:] = 0
+    return (x.clamp(-1, 1) * 32767).round().to(torch.int16)
+
+
+def heard(dir, k, wave):
+    """What the engine computes of a clip, [128, frames]: as recorded, or if the clip is another one, by .venv/mnn-3.6.1."""
+    path = dir / "sounds.safetensors"
+    if path.exists():
+        with safe_open(path, "pt") as f:
+            if f"wave_{k}" in f.keys() and torch.equal(f.get_tensor(f"wave_{k}"), wave):
+                return f.get_tensor(f"features_{k}")
+    python = HERE.parents[2] / ".venv" / "mnn-3.6.1" / "bin" / "python"
+    out = subprocess.run([python, HERE / "heard.py"], input=wave.numpy().tobytes(), stdout=subprocess.PIPE, check=True).stdout
+    return torch.frombuffer(bytearray(out), dtype=torch.float32).reshape(128, -1)
+
+
+def sounded(name, model, tok, rng):
+    """The golden of a model that reads sound."""
+    waves = [clip(n, SOUND[name][5], rng) for n in SOUND[name][4]]
+    features = [heard(HERE / name, k, w) for k, w in enumerate(waves)]
+    frames = [f.shape[1] for f in features]
+    # The library reads 30 s. After the clip it has silence, which a mask hides, except from the convolutions at the clip's end.
+    padded = torch.stack([torch.nn.functional.pad(f, (0, 3000 - f.shape[1]), value=max(-1.5, f.max().item() - 2)) for f in features])
+    mask = torch.stack([(torch.arange(3000) < n).long() for n in frames])
+    own = transformers.WhisperFeatureExtractor(feature_size=128)(
+        [w.numpy() / 32768 for w in waves], sampling_rate=16000, return_tensors="pt", return_attention_mask=True, padding="max_length")
+    pad, start, end = (tok.token_to_id(w) for w in SOUND_TOKENS)
+    encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+    marks = iter([[pad] * (((n + 1) // 2) // 2) for n in frames])
+    bos, eos = SOUND_TOKENS[1:]
+    parts = [["Hear this: " + bos, eos + " and then this: " + bos, eos + " What is different?"], [" Now compare with " + bos, eos + " Is it louder?"]]
+    turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
+    steps = torch.randint(3, 300, (12,), generator=rng).tolist()
+    ids = torch.tensor([turns[0] + steps + turns[1]])
+    rows = []
+    hook = model.model.language_model.register_forward_pre_hook(
+        lambda m, a, k: rows.append(k["inputs_embeds"][0][ids[0] == pad].float().contiguous()), with_kwargs=True)
+    run = lambda x, m: model(
+        input_ids=ids, attention_mask=torch.ones_like(ids), input_features=x, feature_attention_mask=m, use_cache=False).logits[0].float().contiguous()
+    logits, library = run(padded, mask), run(own.input_features, own.attention_mask)
+    hook.remove()
+    assert torch.isfinite(logits).all() and torch.isfinite(library).all(), name
+    return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": rows[0], "logits": logits, "library": library} | {
+        f"wave_{k}": w for k, w in enumerate(waves)} | {f"features_{k}": f.contiguous() for k, f in enumerate(features)}
+
+
+def make_vision(name, dir):
+    """Writes all files of a checkpoint that reads pictures into dir."""
+    prefix, marks, text, vision, outer, said = VISION[name]
+    words, pad = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS), "image_token_index" if prefix == "Llava" else "image_token_id"
+    if said:
+        (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
+    make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), {pad: marks[0]}, "pictures", pictured)
+
+
+def make_sound(name, dir):
+    """Writes all files of a checkpoint that reads sound into dir."""
+    prefix, text, audio, outer, *_ = SOUND[name]
+    make_larger(name, dir, prefix, SOUND_TOKENS, text, dict(audio_config=dict(audio), **outer), {"audio_token_index": SOUND_TOKENS[0]}, "sounds", sounded)
 
 
 def make(name, dir):
     """Writes all files of a checkpoint into dir."""
     if name in VISION:
         return make_vision(name, dir)
+    if name in SOUND:
+        return make_sound(name, dir)
     prefix, options, *rest = CHECKPOINTS.get(name) or TWINS[name]
     twin = rest[0] if name in TWINS else None
     seed = rest[0] if rest and not twin else name
@@ -591,7 +673,7 @@ def differences(new, old):
         a, b = new / file, old / file
         if not (a.exists() and b.exists()):
             lines.append(f"{file}: {'missing' if a.exists() else 'not made'}")
-        elif file not in ("golden.safetensors", "pictures.safetensors"):
+        elif file not in ("golden.safetensors", "pictures.safetensors", "sounds.safetensors"):
             if content(a) != content(b):
                 lines.append(f"{file}: differs")
         else:
@@ -613,7 +695,7 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
     args = args.parse_args()
-    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys())
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | SOUND.keys())
     if unknown := [n for n in args.names if n not in everything]:
         sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 )
@@ -82,6 +83,14 @@ func floats(raw []byte) (x []float32) {
 	return x
 }
 
+// longs are int64 that fit int32.
+func longs(raw []byte) (list []int32) {
+	for ; len(raw) > 0; raw = raw[8:] {
+		list = append(list, int32(binary.LittleEndian.Uint32(raw)))
+	}
+	return list
+}
+
 // Pictures is what transformers computed for a conversation with pictures: a prompt with two of them, steps one token at a time, and a
 // second prompt with a third picture.
 type Pictures struct {
@@ -117,21 +126,15 @@ const (
 // ReadPictures reads a golden file of pictures.
 func ReadPictures(path string) (*Pictures, error) {
 	p := &Pictures{}
-	ids := func(raw []byte) (list []int32) {
-		for ; len(raw) > 0; raw = raw[8:] {
-			list = append(list, int32(binary.LittleEndian.Uint32(raw)))
-		}
-		return list
-	}
 	err := entries(path, func(name string, _ int, raw []byte) {
 		switch name {
 		case "ids":
-			p.IDs = ids(raw)
+			p.IDs = longs(raw)
 		case "first":
-			n := ids(raw)
+			n := longs(raw)
 			p.Prompt, p.Steps = int(n[0]), int(n[1])
 		case "sizes":
-			for n := ids(raw); len(n) > 0; n = n[2:] {
+			for n := longs(raw); len(n) > 0; n = n[2:] {
 				p.Sizes = append(p.Sizes, [2]int{int(n[0]), int(n[1])})
 			}
 		case "rows":
@@ -144,6 +147,60 @@ func ReadPictures(path string) (*Pictures, error) {
 	})
 	if err == nil && (len(p.IDs) <= p.Prompt+p.Steps || len(p.Images) == 0 || len(p.Logits)%len(p.IDs) != 0) {
 		err = fmt.Errorf("%s: %d ids, %d pictures, %d logits", path, len(p.IDs), len(p.Images), len(p.Logits))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Sounds is the same for clips, see [Pictures].
+type Sounds struct {
+	IDs           []int32
+	Prompt, Steps int
+	// Logits and Rows are those of the features of the engine, Library the logits of those of the library.
+	Logits, Library, Rows []float32
+	// Waves are the clips, samples at 16 kHz, and Features those of the engine, [128, frames].
+	Waves, Features [][]float32
+}
+
+// The prompts of the conversation, in the form in which the engine takes them.
+const (
+	FirstSoundPrompt = "Hear this: <|audio_bos|><audio>audio_0</audio><|audio_eos|> and then this: <|audio_bos|><audio>audio_1</audio><|audio_eos|>" +
+		" What is different?"
+	SecondSoundPrompt = " Now compare with <|audio_bos|><audio>audio_0</audio><|audio_eos|> Is it louder?"
+)
+
+// ReadSounds reads a golden file of clips.
+func ReadSounds(path string) (*Sounds, error) {
+	p := &Sounds{}
+	err := entries(path, func(name string, _ int, raw []byte) {
+		switch name {
+		case "ids":
+			p.IDs = longs(raw)
+		case "first":
+			n := longs(raw)
+			p.Prompt, p.Steps = int(n[0]), int(n[1])
+		case "rows":
+			p.Rows = floats(raw)
+		case "logits":
+			p.Logits = floats(raw)
+		case "library":
+			p.Library = floats(raw)
+		default: // features_0, features_1, ..., wave_0, wave_1, ..., in this order
+			if strings.HasPrefix(name, "features") {
+				p.Features = append(p.Features, floats(raw))
+				return
+			}
+			wave := make([]float32, len(raw)/2)
+			for i := range wave {
+				wave[i] = float32(int16(binary.LittleEndian.Uint16(raw[2*i:]))) / (1 << 15)
+			}
+			p.Waves = append(p.Waves, wave)
+		}
+	})
+	if err == nil && (len(p.IDs) <= p.Prompt+p.Steps || len(p.Waves) == 0 || len(p.Waves) != len(p.Features) || len(p.Logits)%len(p.IDs) != 0) {
+		err = fmt.Errorf("%s: %d ids, %d clips, %d logits", path, len(p.IDs), len(p.Waves), len(p.Logits))
 	}
 	if err != nil {
 		return nil, err

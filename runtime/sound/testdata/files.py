@@ -1,4 +1,4 @@
-"""Makes the sounds of files/ with Python and flac 1.4: python files.py DIR. All hold the same tone of 50 ms, with another one in the second channel."""
+"""Makes the sounds of files/ with Python and flac 1.4: python files.py DIR. All but rising.wav hold the same tone of 50 ms, with another one in the second channel."""
 import math
 import os
 import struct
@@ -46,3 +46,5 @@ wav("law.wav", encoding=7, bits=8, data=b"\xff" * 800)
 for name in ("16000.flac", "stereo.flac"):
     source = os.path.join(out, name.replace("flac", "wav"))
     subprocess.run(["flac", "--silent", "--no-padding", "--force", "-o", os.path.join(out, name), source], check=True)
+rising = [int(20000 * math.sin(i * (0.1 + i / 9000))) for i in range(3000)]  # another sound, and longer
+wav("rising.wav", data=struct.pack("<3000h", *rising))

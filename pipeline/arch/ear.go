@@ -1,0 +1,45 @@
+package arch
+
+// Ear is a transformer that reads sound, with a projector. Its rows take the place of token embeddings. It reads the log-mel features of
+// a clip, [Mels, frames]: a frame for each 10 ms.
+//
+//	x = GELU(First · three frames)     for each frame; before the first there are zeros, after the last silence, and zeros after Frames
+//	x = GELU(Second · three states)    for every other state, with those around it
+//	x = x + Positions, then the layers
+//	x = mean of two states             for each pair; an odd one at the end is left out
+//	rows = Out · PostNorm(x)
+type Ear struct {
+	// ModelType is the checkpoint's word for the transformer.
+	ModelType string
+	// Mels is the number of features of a frame, Frames the largest number of frames.
+	Mels, Frames int
+
+	Hidden        int
+	First, Second Linear // [Hidden, Mels*3] and [Hidden, Hidden*3]: three values of a channel follow one another
+	Positions     Weight // [Frames/2, Hidden]
+	Layers        []Layer
+	PostNorm      *Norm
+	Out           Linear
+
+	// Pad is the id in place of which rows are put. Start and End are the words that prompts have around a clip.
+	Pad        int
+	Start, End string
+}
+
+// States returns the number of states of a clip within the layers.
+func (*Ear) States(frames int) int { return (frames + 1) / 2 }
+
+// Rows returns the number of rows that a clip becomes.
+func (e *Ear) Rows(frames int) int { return e.States(frames) / 2 }
+
+// weights calls f with every slot that needs a tensor.
+func (e *Ear) weights(f func(Weight)) {
+	e.First.weights(f)
+	e.Second.weights(f)
+	some(f, e.Positions)
+	for _, layer := range e.Layers {
+		layer.weights(f)
+	}
+	e.PostNorm.vectors(f)
+	e.Out.weights(f)
+}

@@ -1,0 +1,139 @@
+package forward
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Ear computes what an encoder of sound makes of clips. It is safe for concurrent use.
+type Ear struct {
+	ear  *arch.Ear
+	pass *Model // of the layers
+}
+
+// NewEar is [New] for an encoder of sound.
+func NewEar(e *arch.Ear, src tensor.Source, threads int) (*Ear, error) {
+	if e.Mels < 1 || e.Frames < 4 || e.Frames%4 != 0 {
+		return nil, fmt.Errorf("%d features of at most %d frames: %w", e.Mels, e.Frames, tensor.ErrCorrupt)
+	}
+	m := unchecked(&arch.Decoder{Hidden: e.Hidden, Layers: e.Layers}, src, threads)
+	err := cmp.Or(
+		m.checkLinear("first convolution", &e.First, e.Hidden, 3*e.Mels),
+		m.checkLinear("second convolution", &e.Second, e.Hidden, 3*e.Hidden),
+		m.checkWeight("positions", e.Positions, e.Frames/2, e.Hidden),
+		m.checkNorm("norm after the layers", e.PostNorm, e.Hidden),
+		m.checkLinear("projector", &e.Out, e.Out.Weight.Rows, e.Hidden),
+		m.checkLayers(),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &Ear{e, m}, nil
+}
+
+// Keep lets the weights stay in memory once they have been read.
+func (e *Ear) Keep() { e.pass.Keep(e.pass.weights.All) }
+
+// Rows returns the rows that take the place of a clip's tokens. features are [Mels, frames], three frames at least.
+func (e *Ear) Rows(ctx context.Context, features []float32) ([]float32, error) {
+	d := e.ear
+	n := len(features) / d.Mels
+	if len(features) != n*d.Mels || d.Rows(n) < 1 || n > d.Frames {
+		return nil, fmt.Errorf("internal error: %d features for %d frames of %d", len(features), d.Frames, d.Mels)
+	}
+	x, err := e.convolved(ctx, &d.First, windows(frames(features, d.Mels, d.Frames), d.Mels))
+	if err != nil {
+		return nil, err
+	}
+	x = slices.Concat(make([]float32, d.Hidden), x, make([]float32, d.Hidden))
+	states := d.States(n)
+	if x, err = e.convolved(ctx, &d.Second, everyOther(windows(x, d.Hidden), 3*d.Hidden, states)); err != nil {
+		return nil, err
+	}
+	table, err := e.pass.values(d.Positions)
+	if err != nil {
+		return nil, err
+	}
+	e.pass.addAll(x, table[:len(x)])
+	for i := range d.Layers {
+		if err := e.pass.Layer(i).Forward(ctx, x, Equal(1, states)); err != nil {
+			return nil, err
+		}
+	}
+	x = means(x, d.Hidden, d.Rows(n))
+	norm, err := e.pass.readNorm(d.PostNorm, e.pass.vector)
+	if err != nil {
+		return nil, err
+	}
+	norm.apply(x, x)
+	return e.product(ctx, x, &d.Out)
+}
+
+// convolved applies a convolution to its windows, and GELU.
+func (e *Ear) convolved(ctx context.Context, l *arch.Linear, windows []float32) ([]float32, error) {
+	x, err := e.product(ctx, windows, l)
+	if err != nil {
+		return nil, err
+	}
+	(&activation{Activation: arch.GELU}).apply(x, x)
+	return x, nil
+}
+
+func (e *Ear) product(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
+	n := len(x) / l.Weight.Cols
+	y := make([]float32, n*l.Weight.Rows)
+	return y, e.pass.linear(ctx, x, n, output{l, y})
+}
+
+// frames returns features as frames, with one of zeros before them and two after them: of silence as long as there are less than
+// most, then of zeros. The library's clips are that long, and a mask hides their end from the layers but not from convolutions.
+func frames(features []float32, mels, most int) []float32 {
+	n := len(features) / mels
+	out := make([]float32, (n+3)*mels)
+	for i, v := range features {
+		out[(1+i%n)*mels+i/n] = v
+	}
+	silence := max(slices.Max(features)-2, -1.5)
+	for i := n; i < min(n+2, most); i++ {
+		for k := range mels {
+			out[(1+i)*mels+k] = silence
+		}
+	}
+	return out
+}
+
+// windows puts three rows of width elements side by side, the elements of a channel next to each other, for every row but the first and
+// the last.
+func windows(x []float32, width int) []float32 {
+	out := make([]float32, 0, 3*len(x))
+	for at := 0; at+3*width <= len(x); at += width {
+		for c := range width {
+			out = append(out, x[at+c], x[at+width+c], x[at+2*width+c])
+		}
+	}
+	return out
+}
+
+// everyOther returns n rows of width elements: the first, the third, and so on.
+func everyOther(x []float32, width, n int) []float32 {
+	out := make([]float32, 0, n*width)
+	for i := range n {
+		out = append(out, x[2*i*width:][:width]...)
+	}
+	return out
+}
+
+// means returns the means of n pairs of rows of width elements.
+func means(x []float32, width, n int) []float32 {
+	out := make([]float32, n*width)
+	for i := range out {
+		at := i/width*2*width + i%width
+		out[i] = (x[at] + x[at+width]) / 2
+	}
+	return out
+}

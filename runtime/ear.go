@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/sound"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Ear turns clips into rows that take the place of token embeddings. It is not safe for concurrent use.
+type Ear struct {
+	pkg   *Package
+	exe   backend.Executable
+	state backend.State
+}
+
+// NewEar compiles the part of a package that reads sound.
+func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
+	part := p.Audio()
+	if part == nil {
+		return nil, fmt.Errorf("the package has no part that reads sound: %w", tensor.ErrUnsupported)
+	}
+	exe, err := compile(p, part, b, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", part.GraphFile, err)
+	}
+	return &Ear{pkg: p, exe: exe, state: exe.NewState()}, nil
+}
+
+// The engine drops what is longer, and makes a row of four frames.
+const (
+	mostFrames  = 3000
+	leastFrames = 3
+)
+
+// Wave reads a clip of samples at [sound.Rate]. Clips that the engine would cut, and those that are too short for a row, are errors.
+func (e *Ear) Wave(ctx context.Context, wave []float32) (Picture, error) {
+	const perFrame = sound.Rate / 100
+	switch n := len(wave) / perFrame; {
+	case n > mostFrames:
+		return Picture{}, fmt.Errorf("a clip of %.2f s is longer than the %d s that the engine reads; cut it: %w",
+			float64(len(wave))/sound.Rate, mostFrames/100, tensor.ErrUnsupported)
+	case n < leastFrames:
+		return Picture{}, fmt.Errorf("a clip of %d samples at 16 kHz is too short: a token takes %d: %w",
+			len(wave), leastFrames*perFrame, tensor.ErrUnsupported)
+	}
+	features, _, err := sound.Whisper(wave)
+	if err != nil {
+		return Picture{}, err
+	}
+	return e.Features(ctx, features)
+}
+
+// Features reads a clip from its features, [sound.Mels, frames].
+func (e *Ear) Features(ctx context.Context, features []float32) (Picture, error) {
+	e.state.Reset()
+	frames := len(features) / sound.Mels
+	rows, err := e.exe.Run(ctx, []backend.State{e.state}, backend.Call{Embeddings: features, Tokens: frames, All: true})
+	if err != nil {
+		return Picture{}, err
+	}
+	if h := e.pkg.Config.HiddenSize; len(rows) == 0 || len(rows)%h != 0 {
+		return Picture{}, fmt.Errorf("a clip becomes %d values, not rows of %d: %w", len(rows), h, tensor.ErrCorrupt)
+	}
+	return newClip(slices.Clone(rows), len(rows)/e.pkg.Config.HiddenSize), nil
+}
+
+// Hear reads a clip of samples at [sound.Rate] as a prompt: its rows, and the tokens in place of which they are put.
+func (e *Ear) Hear(ctx context.Context, wave []float32) (*Prompt, error) {
+	heard, err := e.Wave(ctx, wave)
+	if err != nil {
+		return nil, err
+	}
+	return &Prompt{Tokens: slices.Repeat([]int32{e.pkg.Config.AudioPad}, heard.tokens()), Pictures: []Picture{heard}}, nil
+}
+
+// open reads the clip in a file.
+func (e *Ear) open(ctx context.Context, file string) (*Prompt, error) {
+	wave, err := sound.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.Hear(ctx, wave)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}

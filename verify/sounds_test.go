@@ -1,0 +1,188 @@
+package verify_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/llmexport/llmexport/backends/cpu"
+	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
+)
+
+const (
+	hearing = families + "qwen2_audio"
+	exact   = families + "qwen2_audio-wide"
+)
+
+// goodHearing and goodExact make, once, packages that read sound.
+var (
+	goodHearing = sync.OnceValues(func() (string, error) { return exportSeeing(hearing, "quantize: {block: auto}") })
+	goodExact   = sync.OnceValues(func() (string, error) { return exportSeeing(exact, "quantize: {bits: 16}") })
+)
+
+// The check sounds passes on a good package that reads sound, and fails where the encoder is damaged, but the text model is not.
+func TestSounds(t *testing.T) {
+	const encoder = "audio.mnn at the source's precision"
+	graph := func(change func(t testing.TB, g *mnn.Graph)) func(e *edition) {
+		return func(e *edition) { e.partGraph(mnn.AudioPart, func(g *mnn.Graph) { change(e.t, g) }) }
+	}
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 clips"},
+		{"zeros in place of silence", graph(func(t testing.TB, g *mnn.Graph) {
+			_, a := op(t, g, "/silence/values")
+			a.Param.(*mnn.Binary).Op = mnn.BinarySub
+		}), []string{"sounds"}, encoder},
+		{"frames in another order", graph(func(t testing.TB, g *mnn.Graph) {
+			_, a := op(t, g, "/conv1/three")
+			slices.Reverse(a.Inputs)
+		}), []string{"sounds"}, encoder},
+		{"other states of each pair", graph(func(t testing.TB, g *mnn.Graph) {
+			_, a := op(t, g, "/conv2/three")
+			a.Inputs[0], a.Inputs[1] = a.Inputs[1], a.Inputs[2]
+		}), []string{"sounds"}, encoder},
+		{"the first state twice in place of a mean", graph(func(t testing.TB, g *mnn.Graph) {
+			_, a := op(t, g, "/mean/sum")
+			a.Inputs[1] = a.Inputs[0]
+		}), []string{"sounds"}, encoder},
+		{"a weight", func(e *edition) {
+			e.span("fc1", func(b []byte) { b[len(b)-9] ^= 0x40 })
+		}, []string{"weights"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			last := judged(t, hearing, goodHearing, c.damage, c.fails, c.detail)
+			if kl := last.Value["kl_features"]; c.fails == nil && !(kl > 0 && kl < 1e-4) {
+				t.Errorf("the engine's features cost %g nats", kl)
+			}
+			if h := verify.Hint(manifest.Check{Name: "sounds", Value: last.Value}); h == "" || strings.Contains(h, "\n") {
+				t.Errorf("hint %q", h)
+			}
+		})
+	}
+}
+
+// A package that reads sound has the logits of transformers in a whole conversation: two clips, steps, a third clip, and again after a reset.
+func TestSoundConversation(t *testing.T) {
+	t.Parallel()
+	dir, err := goodExact()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	want, err := stagetest.ReadSounds(exact + "/sounds.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
+		t.Run(name, func(t *testing.T) {
+			ear, err := runtime.NewEar(p, b, runtime.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				s.Reset()
+				listen(t, s, ear, want)
+			}
+		})
+	}
+}
+
+// Clips of a sample to 31 s become rows, or are refused with the reason.
+func TestClipLengths(t *testing.T) {
+	t.Parallel()
+	dir, err := goodExact()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ear, err := runtime.NewEar(p, cpu.Backend{}, runtime.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		samples, rows int
+		refused       string
+	}{
+		{1, 0, "a clip of 1 samples at 16 kHz is too short: a token takes 480"},
+		{201, 0, "too short"},
+		{479, 0, "too short"},
+		{480, 1, ""},
+		{959, 1, ""},
+		{1119, 1, ""},
+		{1120, 2, ""},
+		{16000, 25, ""},
+		{30 * 16000, 750, ""},
+		{30*16000 + 159, 750, ""},
+		{30*16000 + 160, 0, "a clip of 30.01 s is longer than the 30 s that the engine reads; cut it"},
+		{31 * 16000, 0, "a clip of 31.00 s is longer"},
+	} {
+		heard, err := ear.Wave(t.Context(), make([]float32, c.samples))
+		if c.refused != "" {
+			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%d samples: %v", c.samples, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(heard.Rows) / p.Config.HiddenSize; n != c.rows {
+			t.Errorf("%d samples are %d rows, want %d", c.samples, n, c.rows)
+		}
+	}
+}
+
+func listen(t *testing.T, s *runtime.Session, ear *runtime.Ear, want *stagetest.Sounds) {
+	t.Helper()
+	vocab, at := len(want.Logits)/len(want.IDs), 0
+	forward := func(what string, n int, features ...[]float32) {
+		for _, f := range features {
+			heard, err := ear.Features(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Show(heard)
+		}
+		got, err := s.Forward(t.Context(), want.IDs[at:at+n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got {
+			if d := x - want.Logits[at*vocab+i]; !(d >= -maxLogit && d <= maxLogit) {
+				t.Fatalf("%s, token %d: logit %g, want %g", what, at+i/vocab, x, want.Logits[at*vocab+i])
+			}
+		}
+		at += n
+	}
+	forward("two clips", want.Prompt, want.Features[:2]...)
+	for range want.Steps {
+		forward("a step", 1)
+	}
+	forward("a third clip", len(want.IDs)-at, want.Features[2])
+}
