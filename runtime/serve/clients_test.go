@@ -70,6 +70,34 @@ func TestOpenAI(t *testing.T) {
 	}
 }
 
+// TestOpenAIPictures shows a server a picture by the library openai.
+func TestOpenAIPictures(t *testing.T) {
+	dir := seeing(t, t.TempDir(), "llava")
+	tower, set := withTower(t, dir)
+	s := newServerOf(t, dir, set)
+	out, err := exec.CommandContext(t.Context(), clientsPython(), "testdata/look.py", s.url, "tiny", pictureFiles+"rgb.jpg").Output()
+	if e, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("%v: %s", err, e.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Answer, Stream, Refused string
+		Prompt                  int
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	in, err := tower.Read(t.Context(), "<s>user\nLook at <img>"+pictureFiles+"rgb.jpg</img>\nnow.</s>\n<s>assistant\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s.continued(in)
+	if found.Answer != want || found.Stream != want || found.Prompt != len(in.Tokens) || found.Refused != "messages" {
+		t.Errorf("%s, want %q of %d tokens", out, want, len(in.Tokens))
+	}
+}
+
 // TestLMEval scores a server by the library lm_eval.
 func TestLMEval(t *testing.T) {
 	s := newServer(t, func(o *serve.Options) { o.Context = 1024 })

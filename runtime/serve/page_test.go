@@ -3,10 +3,12 @@
 package serve_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,10 +30,25 @@ func TestPage(t *testing.T) {
 	if shots == "" {
 		shots = t.TempDir()
 	}
-	for _, token := range []string{"", "secret"} {
-		s := newServer(t, func(o *serve.Options) { o.Token, o.Context = token, 4096 })
-		cmd := exec.CommandContext(t.Context(), "node", "testdata/page.mjs", s.url+"/", token, shots)
+	seen := seeing(t, t.TempDir(), "llava")
+	_, withPictures := withTower(t, seen)
+	for _, c := range []struct {
+		token, shots string
+		pictures     bool
+	}{{"", shots, false}, {"secret", shots, false}, {"", filepath.Join(shots, "pictures"), true}} {
+		var s *served
+		cmd := exec.CommandContext(t.Context(), "node", "testdata/page.mjs")
 		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
+		if c.pictures {
+			s = newServerOf(t, seen, func(o *serve.Options) { withPictures(o); o.Context, o.MaxBody = 512, 16<<20 })
+			cmd.Env = append(cmd.Env, "PICTURE="+pictureFiles+"rgb.jpg", "LARGE="+drawnPNG(t, 3000, 1500))
+		} else {
+			s = newServer(t, func(o *serve.Options) { o.Token, o.Context = c.token, 4096 })
+		}
+		if err := os.MkdirAll(c.shots, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Args = append(cmd.Args, s.url+"/", c.token, c.shots)
 		out, err := cmd.Output()
 		if e, ok := err.(*exec.ExitError); ok {
 			t.Fatalf("%v: %s", err, e.Stderr)
@@ -39,18 +56,18 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		var found struct {
-			Console, Requests, Violations []string
+			Console, Requests, Violations, Shown []string
 			Answers                       [][]string
 			Status                        string
 			Rules                         int
-			Wide                          bool
+			Wide, Attach                         bool
 		}
 		if err := json.Unmarshal(out, &found); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		for _, line := range found.Console {
 			// The browser itself reports the 401 by which the page learns that it needs a token.
-			if token == "" || !strings.Contains(line, "status of 401") {
+			if c.token == "" || !strings.Contains(line, "status of 401") {
 				t.Errorf("console: %s", line)
 			}
 		}
@@ -62,8 +79,29 @@ func TestPage(t *testing.T) {
 				t.Errorf("answers of view %d: %q", i, a)
 			}
 		}
+		var want []string
+		if c.pictures {
+			want = []string{"rgb.jpg 23 x 17", "drawn.png 2048 x 1024"}
+		}
+		if found.Attach != c.pictures || !slices.Equal(found.Shown, want) {
+			t.Errorf("pictures can be added: %v; shown %q, want %q", found.Attach, found.Shown, want)
+		}
 		if len(found.Answers) != 3 {
 			t.Errorf("%d views", len(found.Answers))
 		}
 	}
+}
+
+// drawnPNG writes a picture that is larger than the page sends.
+func drawnPNG(t *testing.T, width, height int) string {
+	t.Helper()
+	data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(grayPNG(t, width, height), "data:image/png;base64,"))
+	file := filepath.Join(t.TempDir(), "drawn.png")
+	if err == nil {
+		err = os.WriteFile(file, data, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -2,6 +2,8 @@
 
 const $ = (id) => document.getElementById(id);
 const turns = []; // {role, content}
+let attached = []; // {name, url} of the pictures of the next message
+const largest = 2048; // pixels an edge of a picture that is sent; the tower reads fewer
 let model = {};
 let running = null; // AbortController of the answer in progress
 
@@ -40,6 +42,7 @@ async function start() {
     $("model").textContent = model.id;
     document.title = model.id + " · llmexport";
     $("thinking-row").hidden = !model.capabilities.thinking;
+    $("attach").hidden = !model.capabilities.pictures;
     say(model.capabilities.chat ? "" : "This package has no chat template, so there is nothing to talk to.", !model.capabilities.chat);
   } catch (error) {
     say("The server cannot be reached: " + error.message, true);
@@ -47,7 +50,7 @@ async function start() {
 }
 
 // show adds a message to the page and returns a function that sets its text.
-function show(role, content) {
+function show(role, content, pictures) {
   $("empty").hidden = true;
   const item = document.createElement("li");
   item.className = role;
@@ -70,8 +73,11 @@ function show(role, content) {
   thought.append(summary, thinking);
   const text = document.createElement("p");
   text.className = "text";
+  const shown = document.createElement("div");
+  shown.className = "pictures";
+  shown.append(...(pictures || []).map(drawing));
   head.append(name, copy);
-  item.append(head, thought, text);
+  item.append(head, thought, shown, text);
   $("messages").append(item);
   let all = "";
   copy.addEventListener("click", async () => {
@@ -93,6 +99,63 @@ function show(role, content) {
   };
   set(content);
   return set;
+}
+
+// drawing returns the element of a picture.
+function drawing(picture) {
+  const image = document.createElement("img");
+  image.src = picture.url;
+  image.alt = picture.name;
+  return image;
+}
+
+// attach adds files to the pictures of the next message. Large ones are made smaller, with a better filter than the tower's.
+async function attach(files) {
+  for (const file of files) {
+    try {
+      const bitmap = await createImageBitmap(file);
+      let url;
+      if (Math.max(bitmap.width, bitmap.height) > largest) {
+        const scale = largest / Math.max(bitmap.width, bitmap.height);
+        const canvas = document.createElement("canvas");
+        canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+        canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+        const context = canvas.getContext("2d");
+        context.imageSmoothingQuality = "high";
+        context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+        url = canvas.toDataURL("image/jpeg", 0.92);
+      } else {
+        url = await new Promise((resolve, reject) => {
+          const reader = new FileReader();
+          reader.onload = () => resolve(reader.result);
+          reader.onerror = () => reject(reader.error);
+          reader.readAsDataURL(file);
+        });
+      }
+      attached.push({name: file.name, url});
+    } catch {
+      say(file.name + " is not a picture that the browser can read.", true);
+    }
+  }
+  list();
+}
+
+// list shows the pictures of the next message.
+function list() {
+  $("attached").replaceChildren(...attached.map((picture) => {
+    const item = document.createElement("li");
+    const remove = document.createElement("button");
+    remove.type = "button";
+    remove.textContent = "Remove";
+    remove.setAttribute("aria-label", "Remove " + picture.name);
+    remove.addEventListener("click", () => {
+      attached = attached.filter((p) => p !== picture);
+      list();
+      $("attach").focus();
+    });
+    item.append(drawing(picture), remove);
+    return item;
+  }));
 }
 
 function number(id) {
@@ -132,9 +195,10 @@ async function* events(response) {
   }
 }
 
-async function ask(message) {
-  turns.push({role: "user", content: message});
-  show("user", message);
+async function ask(message, pictures) {
+  const parts = pictures.map((p) => ({type: "image_url", image_url: {url: p.url}}));
+  turns.push({role: "user", content: parts.length ? [...parts, {type: "text", text: message}] : message});
+  show("user", message, pictures);
   const set = show("assistant", "");
   running = new AbortController();
   $("send").disabled = true;
@@ -176,6 +240,8 @@ async function ask(message) {
     $("messages").lastChild.remove();
     $("empty").hidden = turns.length > 0;
     if (!$("message").value) $("message").value = message;
+    attached = [...pictures, ...attached];
+    list();
   }
   $("message").focus();
 }
@@ -185,7 +251,22 @@ $("form").addEventListener("submit", (event) => {
   const message = $("message").value;
   if (running || !message.trim()) return;
   $("message").value = "";
-  ask(message);
+  const pictures = attached;
+  attached = [];
+  list();
+  ask(message, pictures);
+});
+$("attach").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", async () => {
+  await attach([...$("file").files]);
+  $("file").value = "";
+  $("message").focus();
+});
+$("message").addEventListener("paste", (event) => {
+  const files = [...event.clipboardData.files];
+  if ($("attach").hidden || !files.length) return;
+  event.preventDefault();
+  attach(files);
 });
 $("message").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -200,10 +281,13 @@ document.addEventListener("keydown", (event) => {
 $("reset").addEventListener("click", () => {
   if (running) running.abort();
   turns.length = 0;
+  attached = [];
+  list();
   $("messages").replaceChildren();
   $("empty").hidden = false;
   say("A new conversation.");
   $("message").focus();
 });
 $("token").addEventListener("change", start);
+$("access").addEventListener("submit", (event) => event.preventDefault()); // Enter changes the token, too
 start();

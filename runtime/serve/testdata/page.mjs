@@ -1,5 +1,5 @@
 // Tries the page in headless Chromium: page.mjs URL TOKEN FOLDER, with puppeteer-core, axe-core and @sparticuz/chromium (or CHROME) installed
-// in the folder NODE_PATH. It prints what it found as JSON; screenshots go to FOLDER.
+// in the folder NODE_PATH. A package that reads pictures is shown those in PICTURE and LARGE. It prints what it found as JSON; screenshots go to FOLDER.
 import {createRequire} from "node:module";
 import {writeFileSync} from "node:fs";
 import path from "node:path";
@@ -46,6 +46,16 @@ for (const [name, view] of Object.entries(views)) {
   await page.type("#max_tokens", "24");
   await page.type("#temperature", "0");
   await page.click("#settings summary");
+  const pictures = [process.env.PICTURE, process.env.LARGE].filter(Boolean);
+  found.attach = found.attach || await page.evaluate(() => !document.getElementById("attach").hidden);
+  if (pictures.length) {
+    await (await page.$("#file")).uploadFile(...pictures);
+    await page.waitForFunction((n) => document.querySelectorAll("#attached img").length === n, {}, pictures.length);
+    await axe("pictures");
+    await page.click("#attached li:last-child button");
+    await (await page.$("#file")).uploadFile(pictures[1]);
+    await page.waitForFunction((n) => document.querySelectorAll("#attached img").length === n, {}, pictures.length);
+  }
   const answered = () => page.waitForFunction(() => /tokens/.test(document.getElementById("status").textContent));
   await page.type("#message", "Who comes here?");
   await page.keyboard.press("Enter");
@@ -56,20 +66,23 @@ for (const [name, view] of Object.entries(views)) {
   await page.waitForFunction(() => document.querySelectorAll("#messages li").length === 4 && !document.getElementById("send").disabled);
   await answered();
   found.answers.push(await page.evaluate(() => [...document.querySelectorAll("#messages .text")].map((e) => e.textContent).filter(Boolean)));
+  found.shown = await page.evaluate(() => [...document.querySelectorAll("#messages img")].map((i) => `${i.alt} ${i.naturalWidth} x ${i.naturalHeight}`));
   found.status = await page.evaluate(() => document.getElementById("status").textContent);
   await axe("answers");
   writeFileSync(path.join(folder, name + ".png"), await page.screenshot());
   found.wide = found.wide || await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-  // A long answer is stopped, and what came of it stays.
-  // Drawn from all tokens alike, it does not end by itself.
-  await page.evaluate(() => {
-    for (const [id, value] of Object.entries({max_tokens: "3000", temperature: "100", top_k: "0", top_p: "1"})) document.getElementById(id).value = value;
-  });
-  await page.type("#message", "Tell me everything.");
-  await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector("#messages li:last-child > .text").textContent.length > 3);
-  await page.click("#stop");
-  await page.waitForFunction(() => document.getElementById("status").textContent === "Stopped.");
+  if (!pictures.length) {
+    // A long answer is stopped, and what came of it stays.
+    // Drawn from all tokens alike, it does not end by itself.
+    await page.evaluate(() => {
+      for (const [id, value] of Object.entries({max_tokens: "3000", temperature: "100", top_k: "0", top_p: "1"})) document.getElementById(id).value = value;
+    });
+    await page.type("#message", "Tell me everything.");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelector("#messages li:last-child > .text").textContent.length > 3);
+    await page.click("#stop");
+    await page.waitForFunction(() => document.getElementById("status").textContent === "Stopped.");
+  }
   await page.click("#reset");
   if (await page.evaluate(() => document.querySelectorAll("#messages li").length) !== 0) found.console.push(name + ": messages are left after the reset");
   await page.close();
