@@ -80,7 +80,7 @@ func TestStagesKilled(t *testing.T) {
 	recipe := fmt.Sprintf("version: 1\nname: killed\nmodel: {path: %q}\n"+
 		"quantize: {method: [gptq, {distill: {steps: 4, tokens: 256}}], budget: {bpw: 4}}\n"+
 		"calibrate: {tokens: 1024, window: 64, probe: 128}\n"+
-		"verify: {kl: {max: 1}, perplexity: {windows: 2, window: 64, decode: 4, max_ratio: 10}}\npublish: [{dir: dist}]\n", model)
+		"verify: {kl: {max: 1}, perplexity: {windows: 12, window: 64, decode: 4, max_ratio: 10}}\npublish: [{dir: dist}]\n", model)
 	if err := os.WriteFile(filepath.Join(dir, "recipe.yaml"), []byte(recipe), 0o644); err != nil {
 		t.Fatal(err)
 	}
