@@ -30,8 +30,8 @@ func (t *Tower) open(ctx context.Context, file string, size *picture.Size) (*Pro
 // taken returns what the engine makes of a size that the caller asks for.
 func (t *Tower) taken(s picture.Size) (picture.Size, error) {
 	switch {
-	case t.grid:
-		return gridSize(s)
+	case t.patch > 0:
+		return t.gridSize(s)
 	case t.tile > 0:
 		return s.Tiled(t.tile, t.pkg.Config.ImageMaxSize)
 	}
@@ -71,8 +71,8 @@ func (t *Tower) Look(ctx context.Context, im *picture.Image, size picture.Size) 
 func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
 	c := t.pkg.Config
 	switch {
-	case t.grid:
-		const unit = gridPatch * gridCell
+	case t.patch > 0:
+		unit := t.patch * gridCell
 		return s.Fit(unit, 4*unit*unit, most)
 	case t.tile > 0:
 		s, err := s.Fit(t.tile, t.tile*t.tile, max(most, t.tile*t.tile))
@@ -143,10 +143,10 @@ func (t *Tower) See(ctx context.Context, im *picture.Image) (Picture, error) {
 		return t.Views(ctx, v)
 	}
 	norm := picture.Norm{Mean: t.pkg.Config.ImageMean, Scale: t.pkg.Config.ImageNorm}
-	if !t.grid {
+	if t.patch == 0 {
 		return t.Picture(ctx, im.Planes(norm))
 	}
-	x, err := im.Patches(norm, gridPatch)
+	x, err := im.Patches(norm, t.patch)
 	if err != nil {
 		return Picture{}, err
 	}

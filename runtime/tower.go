@@ -30,8 +30,8 @@ type Tower struct {
 	pkg   *Package
 	exe   backend.Executable
 	state backend.State
-	grid  bool // the tower reads patches
-	tile  int  // edge of a tile in pixels, if the tower reads tiles
+	patch int // edge of a patch in pixels, if the tower reads patches
+	tile  int // edge of a tile in pixels, if the tower reads tiles
 	// together: the tiles of a picture are computed in one call.
 	together bool
 }
@@ -49,8 +49,13 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 	reads := func(name string) bool {
 		return slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == name })
 	}
-	t := &Tower{pkg: p, exe: exe, state: exe.NewState(), grid: reads(mnn.PatchesInput)}
-	if reads(mnn.TilesInput) {
+	t := &Tower{pkg: p, exe: exe, state: exe.NewState()}
+	switch {
+	case reads(mnn.CornersInput):
+		t.patch = 16
+	case reads(mnn.PatchesInput):
+		t.patch = 14
+	case reads(mnn.TilesInput):
 		t.tile, t.together = p.Config.ImageSizeUnit, o.Mode == backend.Int8
 	}
 	return t, nil
@@ -59,17 +64,15 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 // Grid is the edge of a patch in pixels, and of a cell in patches, if the tower reads the patches of pictures of any size; otherwise both
 // are 0.
 func (t *Tower) Grid() (patch, cell int) {
-	if t.grid {
-		return gridPatch, gridCell
+	if t.patch > 0 {
+		return t.patch, gridCell
 	}
 	return 0, 0
 }
 
-// The patches that the engine makes: two frames of three channels.
 const (
-	gridPatch, gridCell = 14, 2
-	gridWidth           = 2 * 3 * gridPatch * gridPatch
-
+	// gridCell is the edge of a cell, in patches.
+	gridCell = 2
 	// gridEdge is how many patches an edge has at most: as many as the rotary tables of packages have.
 	gridEdge = 1 << 10
 	// gridMost bounds the patches of a picture here, because attention looks at all pairs: their mask takes 1 GiB.
@@ -77,9 +80,9 @@ const (
 )
 
 // gridSize returns what the engine makes of a size.
-func gridSize(s picture.Size) (picture.Size, error) {
-	s, err := s.Round(gridPatch * gridCell)
-	if h, w := s.Height/gridPatch, s.Width/gridPatch; err == nil && (max(h, w) > gridEdge || h*w > gridMost) {
+func (t *Tower) gridSize(s picture.Size) (picture.Size, error) {
+	s, err := s.Round(t.patch * gridCell)
+	if h, w := s.Height/t.patch, s.Width/t.patch; err == nil && (max(h, w) > gridEdge || h*w > gridMost) {
 		err = fmt.Errorf("%v are %d x %d patches, more than %d an edge or %d in all; give a smaller size, as in <img><hw>448,672</hw>FILE</img>: %w",
 			s, h, w, gridEdge, gridMost, tensor.ErrUnsupported)
 	}
@@ -92,10 +95,11 @@ func (t *Tower) Picture(ctx context.Context, pixels []float32) (Picture, error) 
 	return newPicture(rows, 1, len(rows)/t.pkg.Config.HiddenSize), err
 }
 
-// Patches reads a picture of height x width patches, which are [patches, 2*3*14*14] in the order of cells.
+// Patches reads a picture of height x width patches, which are [patches, 2*3*patch*patch] in the order of cells: two frames of
+// three channels.
 func (t *Tower) Patches(ctx context.Context, patches []float32, height, width int) (Picture, error) {
 	n := height * width
-	if n < 1 || len(patches) != n*gridWidth || height%gridCell != 0 || width%gridCell != 0 {
+	if n < 1 || len(patches) != n*2*3*t.patch*t.patch || height%gridCell != 0 || width%gridCell != 0 {
 		return Picture{}, fmt.Errorf("internal error: %d values for %d x %d patches", len(patches), height, width)
 	}
 	at := make([]int32, 0, 2*n)

@@ -21,18 +21,21 @@ import (
 )
 
 const (
-	seeing = families + "internvl"
-	grid   = families + "qwen2_vl"
-	square = families + "qwen2_5_vl"
-	tiled  = families + "smolvlm-tied"
+	seeing  = families + "internvl"
+	grid    = families + "qwen2_vl"
+	square  = families + "qwen2_5_vl"
+	learned = families + "qwen3_5"
+	tiled   = families + "smolvlm-tied"
 )
 
-// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, and of tiles.
+// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares or with
+// learned positions, and of tiles.
 var (
-	goodSeeing = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
-	goodTiled  = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
-	goodGrid   = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
-	goodSquare = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
+	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
+	goodTiled   = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
+	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
+	goodLearned = sync.OnceValues(func() (string, error) { return exportSeeing(learned, "quantize: {bits: 16}") })
+	goodSquare  = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
 )
 
 func exportSeeing(checkpoint, quantize string) (string, error) {
@@ -164,6 +167,15 @@ func TestGridPictures(t *testing.T) {
 			judged(t, grid, goodGrid, c.damage, c.fails, c.detail)
 		})
 	}
+	t.Run("weights of learned positions", func(t *testing.T) {
+		t.Parallel()
+		judged(t, learned, goodLearned, func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/positions/axis_1/part")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryAdd
+			})
+		}, []string{"pictures"}, tower)
+	})
 	t.Run("squares of another size", func(t *testing.T) {
 		t.Parallel()
 		judged(t, square, goodSquare, func(e *edition) {
@@ -212,7 +224,7 @@ const maxLogit = 1e-4
 // picture, and again after a reset. Where positions have several axes, the graph counts those of every token after a picture.
 func TestConversation(t *testing.T) {
 	t.Parallel()
-	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare, tiled: goodTiled} {
+	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare, learned: goodLearned, tiled: goodTiled} {
 		dir, err := good()
 		if err != nil {
 			t.Fatal(err)

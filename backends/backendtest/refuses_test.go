@@ -192,6 +192,7 @@ func testRefuses(t *testing.T, be backend.Backend) {
 		{"constant of bytes", func(b *builder) int32 {
 			return b.op(mnn.OpConst, &mnn.Blob{Dims: []int32{1}, DType: mnn.DTUint8, Uint8s: []byte{1}})
 		}},
+		{"indices of learned positions", func(b *builder) int32 { return b.op(mnn.OpCast, &mnn.Cast{}, b.input(mnn.CornersInput)) }},
 		{"unknown input", func(b *builder) int32 { return b.input("pixels") }},
 		{"linear of another width", linear(func(_ *mnn.Convolution, b *builder) { b.Ops[0].Param.(*mnn.Blob).Dims = []int32{4, 16, 1, 1} })},
 		{"linear of another rank", linear(func(_ *mnn.Convolution, b *builder) { b.Ops[0].Param.(*mnn.Blob).Dims = []int32{2, 32} })},

@@ -171,7 +171,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 		e.recurrences++
 	case *mnn.Input:
 		if !e.expert {
-			err = ops.CheckInput(op.Name)
+			err = ops.CheckInput(e.g, op)
 			e.counts = e.counts || op.Name == "position_ids" && ops.Axes(p) > 1
 		}
 	}

@@ -112,7 +112,7 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 		e.consts[i] = ops.Tensor{Shape: c.Shape, Floats: c.Floats, Ints: c.Ints}
 	case *mnn.Input:
 		if !e.expert {
-			err = ops.CheckInput(op.Name)
+			err = ops.CheckInput(e.g, op)
 		}
 	}
 	return err

@@ -34,7 +34,7 @@ func glmOCRTower(c *Config, width int) *vision {
 	}
 	bias := v.Bool("attention_bias", true)
 	v.Inert("attention_dropout", "hidden_dropout_prob", "image_size")
-	v.readSections(8, 12, 12)
+	v.readSections(false, 8, 12, 12)
 	v.prefix = v.locate("", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", true)
 	dim := t.Hidden / v.heads

@@ -125,14 +125,15 @@ func (v *vision) merge(first, second string, width int) {
 	t.Activation = GELU
 }
 
-// readSections reads mrope_section, the numbers of pairs of the text model that time, row and column of a token turn.
-func (v *vision) readSections(missing ...int) {
+// readSections reads mrope_section, the numbers of pairs of the text model that time, row and column of a token turn. Interleaved, rows
+// and columns turn every third pair, and time the others.
+func (v *vision) readSections(interleaved bool, missing ...int) {
 	c := v.outer
 	v.text = c
 	if inner, ok := c.fields.values["text_config"].(*object); ok {
 		v.text = newConfig(inner, "text_config.", c.record)
 	}
-	v.rope, v.sections = "rope_parameters", missing
+	v.rope, v.sections, v.interleaved = "rope_parameters", missing, interleaved
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		o, ok := v.text.fields.values[key].(*object)
 		if !ok {
@@ -142,8 +143,8 @@ func (v *vision) readSections(missing ...int) {
 		if v.rope = key; r.Has("mrope_section") {
 			v.sections = r.Ints("mrope_section", 0, maxHeadDim)
 		}
-		if r.Bool("mrope_interleaved", false) {
-			v.text.unsupported(key, "mrope_interleaved is not supported")
+		if x := r.Bool("mrope_interleaved", interleaved); x != interleaved {
+			v.text.unsupported(key, "mrope_interleaved %t is not supported", x)
 		}
 	}
 	if len(v.sections) != 3 {
@@ -153,9 +154,22 @@ func (v *vision) readSections(missing ...int) {
 
 // turn gives the rotary tables of the text model their axes.
 func (v *vision) turn(d *Decoder) error {
+	if len(v.sections) != 3 {
+		return problems{scope: configName, list: v.text.problems}
+	}
 	for _, r := range d.Ropes {
+		if v.interleaved {
+			r.Axes = make([]int, len(r.InvFreq))
+			for j := range r.Axes {
+				if axis := j % 3; j < 3*v.sections[axis] {
+					r.Axes[j] = axis
+				}
+			}
+		}
 		for axis, n := range v.sections {
-			r.Axes = append(r.Axes, slices.Repeat([]int{axis}, n)...)
+			if !v.interleaved {
+				r.Axes = append(r.Axes, slices.Repeat([]int{axis}, n)...)
+			}
 		}
 		if len(r.Axes) != len(r.InvFreq) {
 			v.text.Wrong(v.rope, "mrope_section %v does not add up to the %d pairs of a head", v.sections, len(r.InvFreq))

@@ -60,7 +60,7 @@ var multimodals = map[string]multimodal{
 	"qwen2_5_vl": {"Qwen2_5_VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_5_vl_text": {"", qwenText{}.describe},
 	}, map[string]int{"max_window_layers": 80}, qwen25VLTower},
-	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil, nil},
+	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil, qwen35Tower},
 	"qwen3_5_moe": {"Qwen3_5MoeForConditionalGeneration", map[string]textModel{
 		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
 	}, nil, nil},

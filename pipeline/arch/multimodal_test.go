@@ -76,7 +76,6 @@ func TestMultimodal(t *testing.T) {
 		{"llama4_text", arch("llama4", "Llama4ForConditionalGeneration"), "llama4_text", outside, "language_model.lm_head"},
 		{"qwen3-tied", arch("qwen3_vl", "Qwen3VLForConditionalGeneration"), "qwen3_vl_text", inside, "lm_head"},
 		{"qwen3_moe", arch("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"), "qwen3_vl_moe_text", inside, "lm_head"},
-		{"qwen3_5_text", arch("qwen3_5", "Qwen3_5ForConditionalGeneration"), "qwen3_5_text", inside, "lm_head"},
 		{"qwen3_5_moe_text", arch("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"), "qwen3_5_moe_text", inside, "lm_head"},
 	} {
 		t.Run(tt.text+" "+tt.base, func(t *testing.T) {

@@ -23,7 +23,7 @@ func qwen25VLTower(c *Config, width int) *vision {
 	if v.Has("fullatt_block_indexes") {
 		whole = v.Ints("fullatt_block_indexes", 0, maxLayers)
 	}
-	v.readSections(16, 24, 24)
+	v.readSections(false, 16, 24, 24)
 	v.prefix = v.locate("", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", false)
 	v.gridLayers(true, func(i int, p string, a *Attention, l Layer) {

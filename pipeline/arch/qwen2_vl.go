@@ -11,7 +11,7 @@ func qwen2VLTower(c *Config, width int) *vision {
 	}
 	v.intermediate = v.t.Hidden * v.Int("mlp_ratio", 64)
 	v.activation = v.function("hidden_act", "quick_gelu")
-	v.readSections(16, 24, 24)
+	v.readSections(false, 16, 24, 24)
 	v.prefix = v.locate("", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", false)
 	v.gridLayers(true, nil)

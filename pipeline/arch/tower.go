@@ -27,8 +27,10 @@ type Tower struct {
 	Hidden    int
 	Embedding Linear // [Hidden, 3*Frames*Patch*Patch]
 	Class     Weight // [Hidden], or without tensor
-	Positions Weight // [rows, Hidden], or without tensor
-	PreNorm   *Norm  // or nil
+	// Positions [rows, Hidden], if it has a tensor, is added to the patches. For a Grid it is a square whose corners are those of every picture
+	// and which is interpolated in between.
+	Positions Weight
+	PreNorm   *Norm // or nil
 	Layers    []Layer
 	PostNorm  *Norm // or nil
 	DropFirst bool
@@ -80,6 +82,15 @@ func (p *Projector) weights(f func(Weight)) {
 	}
 	p.In.weights(f)
 	some(f, p.Out.Weight, p.Out.Bias)
+}
+
+// PositionSide returns the edge of the square of learned positions of a Grid.
+func (t *Tower) PositionSide() int {
+	side := 0
+	for (side+1)*(side+1) <= t.Positions.Rows {
+		side++
+	}
+	return side
 }
 
 // Side returns the number of patches in a row of patches.

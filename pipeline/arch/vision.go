@@ -19,6 +19,9 @@ var (
 // maxPixels bounds the edge of a tower's pictures.
 const maxPixels = 1 << 14
 
+// maxPatches bounds the learned positions of a tower.
+const maxPatches = 1 << 20
+
 // activations are the library's words for functions of towers.
 var activations = map[string]Activation{
 	"gelu": GELU, "gelu_pytorch_tanh": GELUTanh, "quick_gelu": QuickGELU, "relu": ReLU, "silu": SiLU,
@@ -41,9 +44,10 @@ type vision struct {
 	views          []View
 	skips          []Skip
 	// text is the config of the text model, rope its key of rotary parameters, and sections says how many pairs each axis turns.
-	text     *Config
-	rope     string
-	sections []int
+	text        *Config
+	rope        string
+	sections    []int
+	interleaved bool
 }
 
 // visionDefaults are values of the library's class that files leave out.

@@ -23,7 +23,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if t.Grid {
 		frames = t.Frames
 	}
-	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.Positions.Tensor != "" || t.DropFirst) {
+	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.DropFirst) {
 		return nil, fmt.Errorf("a tower of patches of %d pixels, %d times, in cells of %d: %w", t.Patch, t.Frames, t.Cell, tensor.ErrCorrupt)
 	}
 	if t.Tiles != nil && (t.Grid || t.Class.Tensor != "" || t.DropFirst) {
@@ -44,7 +44,11 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		m.checkLayers(),
 	)
 	if err == nil && t.Positions.Tensor != "" {
-		err = m.checkWeight("positions", t.Positions, t.States(), t.Hidden)
+		rows := t.States()
+		if t.Grid {
+			rows = t.PositionSide() * t.PositionSide()
+		}
+		err = m.checkWeight("positions", t.Positions, rows, t.Hidden)
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +119,7 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	order, lengths := t.squares(rows, columns)
 	w := Windows{Lengths: []int{n}, Places: [][]int{ordered(rows, order, 1), ordered(columns, order, 1)}}
 	x, err := t.product(ctx, ordered(patches, order, d.Embedding.Weight.Cols), &d.Embedding)
-	if err != nil {
+	if err := cmp.Or(err, t.interpolate(x, w.Places, height, width)); err != nil {
 		return nil, err
 	}
 	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}); err != nil {

@@ -112,6 +112,9 @@ const forget = -160
 // first is 1 at position 0 and 0 after it, [1, tokens, 1].
 func (b *builder) first() value {
 	return b.shares("/positions/first", func() value {
+		if b.axes {
+			return b.reshape("/positions/first", b.opens(), 1, -1, 1)
+		}
 		behind := b.binary("/positions/behind", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
 		return b.binary("/positions/first", mnn.BinarySub, b.scalarFloat(1), behind)
 	})

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -27,6 +28,9 @@ func (b *builder) plainPositions() {
 
 // turnedByAxes is turned for pairs that turn by different axes of the position, [tokens, pairs].
 func (b *builder) turnedByAxes(at string, r *arch.Rope) (cos, sin value) {
+	if !slices.IsSorted(r.Axes) {
+		return b.turnedByTurns(at, r)
+	}
 	var all [2][]value
 	for lo := 0; lo < len(r.Axes); {
 		axis, hi := r.Axes[lo], lo
@@ -40,6 +44,27 @@ func (b *builder) turnedByAxes(at string, r *arch.Rope) (cos, sin value) {
 		lo = hi
 	}
 	return b.concat(at+"/cos", 1, all[0]...), b.concat(at+"/sin", 1, all[1]...)
+}
+
+// turnedByTurns is turnedByAxes where the axes of pairs alternate. The tables of an axis are 0 for the pairs of others.
+func (b *builder) turnedByTurns(at string, r *arch.Rope) (cos, sin value) {
+	for axis := range places {
+		freq := slices.Clone(r.InvFreq)
+		for j := range freq {
+			if r.Axes[j] != axis {
+				freq[j] = math.NaN()
+			}
+		}
+		name := "/axis_" + strconv.Itoa(axis)
+		q, low := b.rotaryRows("/rotary"+name, func() value { return b.place(axis) })
+		c, s := b.turned(at+name, [][]float64{freq}, r.Scale, q, low)
+		if axis == 0 {
+			cos, sin = c, s
+		} else {
+			cos, sin = b.binary(at+name+"/all_cos", mnn.BinaryAdd, cos, c), b.binary(at+name+"/all_sin", mnn.BinaryAdd, sin, s)
+		}
+	}
+	return cos, sin
 }
 
 // place returns the positions of the call on an axis, int32 [tokens].
@@ -74,6 +99,30 @@ func (b *builder) float(axis int) value {
 	return b.shares(name, func() value { return b.toFloat(name, b.given(name, axis)) })
 }
 
+// inside is 1 for a token of a picture that is not its first, else 0, float [tokens].
+func (b *builder) inside() value {
+	return b.shares("/places/inside", func() value {
+		const at = "/places/"
+		row, column := b.unary(at+"abs_row", mnn.UnaryAbs, b.offset(1)), b.unary(at+"abs_column", mnn.UnaryAbs, b.offset(2))
+		return b.binary(at+"inside", mnn.BinaryMinimum, b.binary(at+"moved", mnn.BinaryAdd, row, column), b.scalarFloat(1))
+	})
+}
+
+// nothing is 0 for every token, float [tokens].
+func (b *builder) nothing() value {
+	return b.shares("/places/zero", func() value { return b.binary("/places/zero", mnn.BinaryMul, b.inside(), b.scalarFloat(0)) })
+}
+
+// opens is 1 for the first token of the conversation, else 0, float [tokens].
+func (b *builder) opens() value {
+	return b.shares("/places/first", func() value {
+		const at = "/places/"
+		begins := b.slice(at+"begins", b.concat(at+"with_begins", 0, b.ones(1), b.nothing()), b.list(0), -1, 0)
+		fresh := b.binary(at+"fresh", mnn.BinarySub, b.scalarFloat(1), b.binary(at+"old", mnn.BinaryMinimum, b.float(0), b.scalarFloat(1)))
+		return b.binary(at+"first", mnn.BinaryMul, begins, fresh)
+	})
+}
+
 // began returns the position at which a token of text is, or the picture of a token begins, float [tokens].
 //
 // Engines up to 3.6.1 count on at the wrong position after a picture, in steps and in later turns. What they give right is the place of a
@@ -84,17 +133,14 @@ func (b *builder) began() value {
 	return b.shares("/places/began", func() value {
 		const at = "/places/"
 		one := b.scalarFloat(1)
-		moved := b.binary(at+"moved", mnn.BinaryAdd, b.unary(at+"abs_row", mnn.UnaryAbs, b.offset(1)), b.unary(at+"abs_column", mnn.UnaryAbs, b.offset(2)))
-		inside := b.binary(at+"inside", mnn.BinaryMinimum, moved, one)
+		inside := b.inside()
 		plain := b.binary(at+"plain", mnn.BinarySub, one, inside)
 		next := b.slice(at+"next", b.concat(at+"with_next", 0, plain, b.ones(1)), b.list(1), sliceEnd, 0)
 		edge := b.binary(at+"edge", mnn.BinaryMaximum, b.offset(1), b.offset(2))
 		rest := b.binary(at+"rest", mnn.BinaryMul, b.binary(at+"last", mnn.BinaryMul, inside, next), edge)
 		taken := b.binary(at+"taken", mnn.BinarySub, rest, inside) // less one
-		zero := b.binary(at+"zero", mnn.BinaryMul, inside, b.scalarFloat(0))
-		begins := b.slice(at+"begins", b.concat(at+"with_begins", 0, b.ones(1), zero), b.list(0), -1, 0)
-		fresh := b.binary(at+"fresh", mnn.BinarySub, one, b.binary(at+"old", mnn.BinaryMinimum, b.float(0), one))
-		first := b.binary(at+"first", mnn.BinaryMul, begins, fresh)
+		zero := b.nothing()
+		first := b.opens()
 
 		const width = 8
 		column := func(name string, x value) value { return b.reshape(at+name, x, 1, -1, 1, 1) }

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 
@@ -140,11 +141,14 @@ func (b *builder) lastPosition() value {
 }
 
 // angles appends cos and sin of i*step*freq for i below n, [n, len(freq)], times scale, rounded from float64. They
-// reach a file, so kernel.Sincos and not math.Sincos computes them.
+// reach a file, so kernel.Sincos and not math.Sincos computes them. Both are 0 where freq is not a number.
 func angles(cos, sin []float32, freq []float64, n, step int, scale float64) ([]float32, []float32) {
 	for i := range n {
 		for _, f := range freq {
-			s, c := kernel.Sincos(float64(i*step) * f)
+			s, c := 0.0, 0.0
+			if !math.IsNaN(f) {
+				s, c = kernel.Sincos(float64(i*step) * f)
+			}
 			cos, sin = append(cos, float32(c*scale)), append(sin, float32(s*scale))
 		}
 	}

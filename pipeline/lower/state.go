@@ -28,6 +28,9 @@ func (b *builder) restart() value {
 // continued is 0 at position 0 and 1 after it, [1, tokens, 1].
 func (b *builder) continued() value {
 	return b.shares("/state/continued", func() value {
+		if b.axes {
+			return b.binary("/state/continued", mnn.BinarySub, b.scalarFloat(1), b.first())
+		}
 		return b.binary("/state/continued", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
 	})
 }

@@ -19,10 +19,17 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	x := b.input(mnn.PatchesInput, mnn.DTFloat, -1, int32(t.Embedding.Weight.Cols))
 	b.positions = b.input("position_ids", mnn.DTInt32, 2, -1)
 	mask := b.input("attention_mask", mnn.DTFloat, 1, -1, -1)
+	if t.Positions.Tensor != "" { // the engine knows by them that patches are of 16 pixels
+		b.input(mnn.CornersInput, mnn.DTInt32, 4, -1)
+		b.input(mnn.WeightsInput, mnn.DTFloat, 4, -1)
+	}
 	mask = b.op("/mask", mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{1}}, mask)
 	b.towerMask = &mask
 	hidden, cell := int32(t.Hidden), int32(t.Cell)
 	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
+	if t.Positions.Tensor != "" {
+		x = b.interpolated(t, x)
+	}
 	x, err := b.towerLayers(t, x)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,9 @@ const (
 	PicturesInput = "input_images"
 	// PatchesInput is that of a tower that reads the patches of pictures of any size.
 	PatchesInput = "patches"
+	// CornersInput and WeightsInput come with patches of 16 pixels: the four learned positions next to each patch, and their weights. Towers
+	// here compute both themselves.
+	CornersInput, WeightsInput = "idx_tensor", "weight_tensor"
 	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time.
 	TilesInput  = "pixel_values"
 	PictureRows = "image_embeds"

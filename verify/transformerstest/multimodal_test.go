@@ -263,15 +263,16 @@ var multimodalFamilies = map[string]family{
 	"qwen3_5": {
 		config: seeing("qwen3_5_text", "qwen3_5_text", object{
 			"model_type": "qwen3_5", "architectures": []string{"Qwen3_5ForConditionalGeneration"}, "tie_word_embeddings": true,
-			"vision_config":  merged(qwenTower, object{"num_position_embeddings": 16}),
+			"vision_config":  merged(qwenTower, object{"patch_size": 16, "num_position_embeddings": 16}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		}),
 		honours: inner("text_config", oneOf(ropes(0.25)[:3], qwenHybrid)),
 		refuses: []refusal{
 			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
 			{`text_config.attn_output_gate: false`, object{"text_config.attn_output_gate": false}},
+			{`vision_config.num_position_embeddings: 17 is not a square`, object{"vision_config.num_position_embeddings": 17}},
 		},
-		shapes: inner("text_config", qwenHybridShapes),
+		shapes: seen(qwenHybridShapes),
 	},
 	"qwen3_5_moe": {
 		config: seeing("qwen3_5_moe_text", "qwen3_5_moe_text", object{
@@ -322,6 +323,20 @@ var qwen3Text = []object{
 
 // slides are changes that give layers a window.
 func slides(change object) bool { return change["use_sliding_window"] == true }
+
+// seen are shapes of text models of towers whose rows are as wide, with the tokens of pictures.
+func seen(shapes []object) []object {
+	list := inner("text_config", shapes)
+	for i, x := range shapes {
+		if n, ok := x["hidden_size"]; ok {
+			list[i]["vision_config.out_hidden_size"] = n
+		}
+		if _, ok := x["vocab_size"]; ok {
+			list[i]["text_config.vocab_size"] = 325 + i
+		}
+	}
+	return list
+}
 
 // capped are changes that bound logits.
 func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }

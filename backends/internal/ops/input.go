@@ -2,14 +2,22 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// CheckInput refuses inputs that engines do not feed.
-func CheckInput(name string) error {
-	switch name {
+// CheckInput refuses inputs that engines do not feed, and those that are not fed here if an op of the graph reads them.
+func CheckInput(g *mnn.Graph, op *mnn.Op) error {
+	switch op.Name {
+	case mnn.CornersInput, mnn.WeightsInput:
+		for i := range g.Ops {
+			if slices.Contains(g.Ops[i].Inputs, op.Outputs[0]) {
+				return fmt.Errorf("%s reads it: %w", g.Ops[i].Name, tensor.ErrUnsupported)
+			}
+		}
+		return nil
 	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput, mnn.FeaturesInput:
 		return nil
 	}

@@ -304,6 +304,8 @@ GLM_TOKENS = ["<|begin_of_image|>", "<|end_of_image|>", "<|image|>"]
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32)
+DELTA_SMALL = dict(DELTA, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"])
+QWEN3_5 = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
 GLM = ("<|image|>", "<|begin_of_image|>", "<|end_of_image|>")
@@ -361,6 +363,16 @@ VISION = {
         scale_factor=1, tie_word_embeddings=True), tiled(28)),
     "idefics3-cells": ("Idefics3", TILES, dict(model_type="llama", head_dim=12, attention_bias=True, **rope(**LLAMA3)), dict(
         SIGLIP, num_hidden_layers=1, image_size=48), dict(scale_factor=3), tiled(48)),
+    "qwen3_5": ("Qwen3_5", QWEN, dict(DELTA_SMALL, **rope(partial_rotary_factor=0.5, mrope_section=[2, 1, 1])), QWEN3_5, {}, dict(
+        image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
+    "qwen3_5-tied": ("Qwen3_5", QWEN, dict(
+        DELTA_SMALL, tie_word_embeddings=True, head_dim=24, num_attention_heads=2, num_key_value_heads=1, linear_num_value_heads=2, layer_types=["full_attention", "linear_attention"],
+        **rope(partial_rotary_factor=0.5, rope_theta=1e6, mrope_section=[2, 2, 2])), dict(
+        QWEN3_5, hidden_size=40, num_heads=5, num_position_embeddings=16, hidden_act="gelu"), dict(tie_word_embeddings=True), None),
+    "qwen3_5-corners": ("Qwen3_5", QWEN, dict(
+        DELTA_SMALL, hidden_size=48, head_dim=16, num_attention_heads=3, num_key_value_heads=3, linear_num_key_heads=4,
+        layer_types=["full_attention", "linear_attention"], **rope(partial_rotary_factor=1.0, mrope_section=[3, 3, 2])), dict(
+        QWEN3_5, depth=1, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
     "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
         VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
         downsample_ratio=0.25, tie_word_embeddings=True), None),
@@ -441,6 +453,7 @@ def pictured(name, model, tok, rng):
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen3_5_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  **dict.fromkeys(["siglip_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
