@@ -80,11 +80,11 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 // sourceSession runs the text model of pkg, which is the package or a part of it, with the source's own weights in
 // float32.
 func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) {
-	table, _, err := s.Source.open(s.Source.Model.Embedding)
+	table, info, err := s.Source.open(s.Source.Model.Embedding)
 	if err != nil {
 		return nil, err
 	}
-	hidden := s.Source.Model.Hidden
+	hidden := int(info.Shape[len(info.Shape)-1])
 	return runtime.NewSession(pkg, cpu.Backend{}, runtime.Options{
 		Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(pkg.Text()),
 		Embed: func(tokens []int32) ([]float32, error) {

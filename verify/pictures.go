@@ -108,7 +108,9 @@ type picturePrompt struct {
 	pictures []seenPicture
 	grids    [][2]int  // of the rows of pictures, if the tower reads patches
 	rows     []float32 // of all pictures
-	logits   []float32
+	// hidden and width are the elements of a row of the source and of the package.
+	hidden, width int
+	logits        []float32
 }
 
 // seenPicture is a picture in the form in which a tower takes it: pixels, or height x width patches.
@@ -125,7 +127,8 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 	if err != nil {
 		return nil, err
 	}
-	c, words, p := s.Package.Config, windows[0], &picturePrompt{}
+	c, words := s.Package.Config, windows[0]
+	p := &picturePrompt{hidden: s.Source.Model.Hidden, width: s.Package.Config.HiddenSize}
 	take := func() {
 		n := min(pictureWords, len(words))
 		p.tokens, words = append(p.tokens, words[:n]...), words[n:]
@@ -239,12 +242,20 @@ func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (list []run
 		if err != nil {
 			return nil, nil, err
 		}
-		list, rows = append(list, seen), append(rows, seen.Rows...)
+		list, rows = append(list, seen), append(rows, p.unmarked(seen.Rows)...)
 	}
 	if len(rows) != len(p.rows) {
 		return nil, nil, fmt.Errorf("the tower makes %d values of pictures, the source %d", len(rows), len(p.rows))
 	}
 	return list, rows, nil
+}
+
+// unmarked are rows of the package without the columns that the source does not have.
+func (p *picturePrompt) unmarked(rows []float32) (out []float32) {
+	for row := range slices.Chunk(rows, p.width) {
+		out = append(out, row[:p.hidden]...)
+	}
+	return out
 }
 
 // divergence is that of a session that is shown rows.

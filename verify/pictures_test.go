@@ -26,12 +26,14 @@ const (
 	square  = families + "qwen2_5_vl"
 	learned = families + "qwen3_5"
 	tiled   = families + "smolvlm-tied"
+	marked  = families + "gemma3"
 )
 
 // goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares or with
-// learned positions, and of tiles.
+// learned positions, of tiles, and with marks.
 var (
 	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
+	goodMarked  = sync.OnceValues(func() (string, error) { return exportSeeing(marked, "quantize: {bits: 16}") })
 	goodTiled   = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
 	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
 	goodLearned = sync.OnceValues(func() (string, error) { return exportSeeing(learned, "quantize: {bits: 16}") })
@@ -217,14 +219,52 @@ func TestTiledPictures(t *testing.T) {
 	}
 }
 
-// maxLogit bounds the difference of logits, which are about 1: two float32 programs sum in other orders.
-const maxLogit = 1e-4
+// The same for pictures whose tokens attend to each other.
+func TestMarkedPictures(t *testing.T) {
+	const tower, model = "visual.mnn at the source's precision", "KL "
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 pictures"},
+		{"causal", func(e *edition) {
+			e.graph(func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/mask/causal/scores/beyond_picture")
+				a.Param.(*mnn.Binary).Op = mnn.BinarySub
+			})
+		}, []string{"pictures"}, model},
+		{"another factor", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/projector/scale")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryRealDiv
+			})
+		}, []string{"pictures"}, tower},
+		{"squares by columns", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/means/squares")
+				a.Param.(*mnn.Permute).Dims = []int32{2, 0, 1, 3, 4}
+			})
+		}, []string{"pictures"}, tower},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, marked, goodMarked, c.damage, c.fails, c.detail)
+		})
+	}
+}
+
+// maxLogit bounds the difference of logits, which are up to about 5: two float32 programs sum in other orders.
+const maxLogit = 3e-4
 
 // A package of pictures of any size, or in tiles, has the logits of transformers in a whole conversation: two pictures, steps, a third
 // picture, and again after a reset. Where positions have several axes, the graph counts those of every token after a picture.
 func TestConversation(t *testing.T) {
 	t.Parallel()
-	for checkpoint, good := range map[string]func() (string, error){grid: goodGrid, square: goodSquare, learned: goodLearned, tiled: goodTiled} {
+	for checkpoint, good := range map[string]func() (string, error){
+		grid: goodGrid, square: goodSquare, learned: goodLearned, tiled: goodTiled, marked: goodMarked,
+	} {
 		dir, err := good()
 		if err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ type Model struct {
 	// AbsolutePositions is the reason why the same tokens may have other logits elsewhere in a context, or
 	// empty.
 	AbsolutePositions string
-	// Embedding names the tensor [Vocab, Hidden] of the tokens.
+	// Embedding names the tensor [Vocab, Hidden] of the tokens, whose rows may have more columns for marks of pictures.
 	Embedding string
 	// Claimed maps every tensor of the checkpoint to its use: "weight", or the reason why it is left out.
 	Claimed map[string]string

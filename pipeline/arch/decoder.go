@@ -31,6 +31,9 @@ type Decoder struct {
 	MaxPositions int
 
 	Embedding Weight // [Vocab, Hidden]
+	// Lookup, if it has a tensor, is Embedding with columns of zeros after it, for a package whose rows of pictures have in the first of them
+	// how many rows of the same picture follow. A token of a picture then attends to these too, in every Attention.
+	Lookup Weight
 	// EmbeddingScale multiplies token rows; 0 stands for 1.
 	EmbeddingScale float64
 	EmbeddingNorm  *Norm // or nil
@@ -374,6 +377,7 @@ func (d *Decoder) Linears(f func(name string, l *Linear)) {
 // weights calls f with every slot that needs a tensor. The head of a tied model is not repeated.
 func (d *Decoder) weights(f func(Weight)) {
 	f(d.Embedding)
+	some(f, d.Lookup)
 	d.EmbeddingNorm.vectors(f)
 	some(f, d.Positions, d.Segment)
 	for _, layer := range d.Layers {

@@ -35,7 +35,7 @@ var multimodals = map[string]multimodal{
 		"gemma3_text": {"Gemma3ForCausalLM", gemma3{inner: true}.describe},
 	}, map[string]int{
 		"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-	}, nil},
+	}, gemma3Tower},
 	"gemma4":  {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, nil},
 	"glm_ocr": {"GlmOcrForConditionalGeneration", map[string]textModel{"glm_ocr_text": {"", describeGLMOCRText}}, nil, glmOCRTower},
 	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
@@ -146,6 +146,15 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	}
 	if v != nil {
 		c.towers, d.Inserted = append(c.towers, v.t), true
+		if d.EmbeddingScale != 0 {
+			v.t.Scale = 1 / d.EmbeddingScale
+		}
+		if v.marked {
+			v.t.Marks = marksOf(d.Hidden)
+			table := View{Tensor: d.Embedding.Tensor, Rows: d.Vocab, Cols: d.Hidden + v.t.Marks, Zeros: v.t.Marks}
+			table.Name = strings.TrimSuffix(table.Tensor, ".weight") + "_marked.weight"
+			d.Lookup = v.view(table)
+		}
 		if v.t.Grid {
 			if err := v.turn(d); err != nil {
 				return nil, err

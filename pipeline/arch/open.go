@@ -130,8 +130,8 @@ func (v *View) matrix(shape tensor.Shape) (rows, cols int64) {
 	return rows, cols
 }
 
-// width returns the number of elements of a row of the view, 1 for a vector.
-func (v *View) width() int { return max(v.Cols, 1) }
+// width returns the number of elements of a row of the view that are not Zeros, 1 for a vector.
+func (v *View) width() int { return max(v.Cols-v.Zeros, 1) }
 
 // runs returns those of the view, or one for all rows.
 func (v *View) runs() []Run {
@@ -240,6 +240,6 @@ func (v *openView) info() tensor.Info {
 	if !v.computed() {
 		info.DType = v.of.DType
 	}
-	info.Size = int64(v.Rows) * int64(v.width()) * info.DType.Size()
+	info.Size = int64(v.Rows) * int64(v.width()+v.Zeros) * info.DType.Size()
 	return info
 }

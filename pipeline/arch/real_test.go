@@ -56,7 +56,7 @@ var hubFiles = []struct {
 	{"chatglm3-6b", 6_243_584_000, nil},
 	{"gemma-2-2b-it", 2_614_341_888, nil},
 	{"gemma-3-1b-it", 999_885_952, nil},
-	{"gemma-3-4b-it", 3_880_263_168, nil},
+	{"gemma-3-4b-it", 4_300_079_472, nil},
 	{"gemma-4-31B-it", 30_697_345_340, nil},
 	{"gemma-7b", 8_537_680_896, nil},
 	{"glm-4-9b", 9_399_951_360, nil},
@@ -131,7 +131,7 @@ func askedFor(m *Model, have []tensor.Info) []tensor.Info {
 			need(w.Tensor, w.Rows, w.Cols)
 			return
 		}
-		rows, cols := v.Rows, v.Cols
+		rows, cols := v.Rows, v.Cols-v.Zeros
 		if v.Runs != nil {
 			rows = 0
 		}

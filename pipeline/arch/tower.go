@@ -38,6 +38,13 @@ type Tower struct {
 	Cell int
 	Projector
 
+	// Pool above 1: rows are the means of Pool x Pool adjacent ones, before Norm, instead of cells.
+	Pool int
+	// Scale multiplies rows; 0 stands for 1. It undoes what the text model multiplies token rows by.
+	Scale float64
+	// Marks is the number of columns of Lookup of the text model that Embedding does not have.
+	Marks int
+
 	// Pad is the id in place of which rows are put. Start and End are the words around them, empty without.
 	Pad        int
 	Start, End string
@@ -111,7 +118,8 @@ func (t *Tower) Rows() int {
 	if t.DropFirst {
 		n--
 	}
-	return n / (t.Cell * t.Cell)
+	pool := max(t.Pool, 1)
+	return n / (t.Cell * t.Cell * pool * pool)
 }
 
 // weights calls f with every slot that needs a tensor.

@@ -25,6 +25,8 @@ type View struct {
 	Runs       []Run
 	Transposed bool
 	From       int
+	// Zeros is the number of columns of zeros after those of the tensor. Such a view has all rows unchanged, too.
+	Zeros int
 	// Flat: the view has the elements of the tensor in their order, whatever its dimensions. Only Map may be set besides.
 	Flat bool
 	// Map is applied to every element, then the Scale of the run; then the same element of the tensor Plus, if any, is

@@ -26,7 +26,11 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), info.Size-off))
-	if r.then != nil {
+	if r.Zeros > 0 {
+		if err := r.wide(p[:n], off); err != nil {
+			return 0, err
+		}
+	} else if r.then != nil {
 		if err := r.stacked(p[:n], off); err != nil {
 			return 0, err
 		}
@@ -43,6 +47,24 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// wide fills p from offset off of rows that end in zeros.
+func (r *viewReader) wide(p []byte, off int64) error {
+	size := r.of.DType.Size()
+	width, all := int64(r.width())*size, int64(r.Cols)*size
+	clear(p)
+	for len(p) > 0 {
+		row, in := off/all, off%all
+		if in < width {
+			if err := readFull(r.base, p[:min(int64(len(p)), width-in)], row*width+in); err != nil {
+				return err
+			}
+		}
+		n := min(int64(len(p)), all-in)
+		p, off = p[n:], off+n
+	}
+	return nil
 }
 
 // stacked fills p from offset off of concatenated tensors.

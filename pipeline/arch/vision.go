@@ -41,8 +41,10 @@ type vision struct {
 	activation     Activation
 	eps            float64
 	rms            bool
-	views          []View
-	skips          []Skip
+	// marked: tokens of a picture attend to later ones of the same.
+	marked bool
+	views  []View
+	skips  []Skip
 	// text is the config of the text model, rope its key of rotary parameters, and sections says how many pairs each axis turns.
 	text        *Config
 	rope        string

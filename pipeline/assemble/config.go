@@ -78,7 +78,7 @@ type tableConfig struct {
 func llmConfig(p *Planned) ([]byte, error) {
 	d, f, m := p.Source.Decoder, &p.Source.Facts, p.Plan.Model
 	c := modelConfig{
-		ModelType: d.ModelType, Hidden: d.Hidden, Caches: m.Caches, Mask: "float", Attention: "full", Window: m.Window,
+		ModelType: d.ModelType, Hidden: max(d.Hidden, d.Lookup.Cols), Caches: m.Caches, Mask: "float", Attention: "full", Window: m.Window,
 		Positions: m.Context, Tie: tie(p.Plan.Lookup(), p.Target),
 	}
 	if m.Window > 0 {

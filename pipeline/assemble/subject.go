@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -101,7 +102,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 func verifyModel(d *arch.Decoder) verify.Model {
 	m := verify.Model{
 		Hidden: d.Hidden, Vocab: d.Vocab, Layers: len(d.Layers), MaxPositions: d.MaxPositions, Bounds: d.Bounds(), Kinds: d.Kinds(),
-		AbsolutePositions: d.AbsolutePositions(), Embedding: d.Embedding.Tensor, Claimed: d.Claimed, Views: map[string][]string{},
+		AbsolutePositions: d.AbsolutePositions(), Embedding: cmp.Or(d.Lookup, d.Embedding).Tensor, Claimed: d.Claimed, Views: map[string][]string{},
 	}
 	for i := range d.Views {
 		m.Views[d.Views[i].Name] = d.Views[i].Parts()

@@ -197,9 +197,6 @@ func (w *Weights) write(ctx context.Context, p *pipeline.Partial, o plan.WriteOp
 	var before int64
 	begun, progress := w.Ahead.take(w.Planned), o.Progress
 	for k, part := range pl.Parts {
-		if w.Codes != nil && k > 0 {
-			o.Quantizer = quant.RTN{} // calibration has no input for towers
-		}
 		o.Progress = func(done int64) { progress(before + done) }
 		o.From = len(s.items[k])
 		o.Done = func(i int, sum string) error {

@@ -36,6 +36,17 @@ func causal(window, chunk int) mask {
 // toAll lets a query attend to all positions.
 func toAll(_, tokens int) (first, end int) { return 0, tokens }
 
+// pictured is a mask by which tokens of a picture attend to later ones of it, too.
+func (s *space) pictured(m mask) mask {
+	if s.ends == nil {
+		return m
+	}
+	return func(query, tokens int) (first, end int) {
+		first, end = m(query, tokens)
+		return first, max(end, s.ends[query]+1)
+	}
+}
+
 // heads holds the queries, keys and values of a group. The result for each query is the mean of the values that it attends to,
 // weighted by the softmax of its scores.
 type heads struct {

@@ -20,6 +20,9 @@ type Windows struct {
 	Lengths []int // in tokens
 	// Places are the positions of all tokens, by axis, if they are others than the indices within the windows.
 	Places [][]int
+	// Ends, if not nil, are the last tokens of the pictures that the tokens of the only window are part of, or the tokens themselves. A token
+	// attends to all up to there.
+	Ends []int
 	// Most bounds the tokens that are computed at a time, in whole windows; values below 1 mean 2048.
 	Most int64
 }
@@ -33,8 +36,9 @@ type group struct {
 	lengths   []int   // tokens of each window
 	positions []int   // of each token within its window
 	places    [][]int // Windows.Places of the group
-	totals    []int   // tokens of each token's window
-	first     int     // index of the first token among all
+	ends      []int
+	totals    []int // tokens of each token's window
+	first     int   // index of the first token among all
 }
 
 // groups divides the windows into groups.
@@ -64,6 +68,7 @@ func (w Windows) groups() (groups []group, largest, longest int) {
 
 // placed returns a finished group with its places.
 func (w Windows) placed(g group) group {
+	g.ends = w.Ends
 	for _, axis := range w.Places {
 		g.places = append(g.places, axis[g.first:g.first+len(g.positions)])
 	}

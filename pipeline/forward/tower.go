@@ -26,6 +26,9 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.DropFirst) {
 		return nil, fmt.Errorf("a tower of patches of %d pixels, %d times, in cells of %d: %w", t.Patch, t.Frames, t.Cell, tensor.ErrCorrupt)
 	}
+	if pool := max(t.Pool, 1); t.Grid && pool > 1 || !t.Grid && t.Patch > 0 && (t.Side()%pool != 0 || pool > 1 && (t.Cell > 1 || t.Class.Tensor != "")) {
+		return nil, fmt.Errorf("a tower of means of %d x %d rows: %w", pool, pool, tensor.ErrCorrupt)
+	}
 	if t.Tiles != nil && (t.Grid || t.Class.Tensor != "" || t.DropFirst) {
 		return nil, fmt.Errorf("a tower of tiles with a class: %w", tensor.ErrCorrupt)
 	}
@@ -100,7 +103,12 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if d.Cell > 1 {
 		x = t.cells(x)
 	}
-	return t.project(ctx, &d.Projector, x)
+	if d.Pool > 1 {
+		x = t.means(x)
+	}
+	rows, err := t.project(ctx, &d.Projector, x)
+	t.pass.scaleAll(rows, d.Scale)
+	return rows, err
 }
 
 // GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells.
@@ -183,6 +191,23 @@ func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows)
 		}
 	}
 	return t.norm(x, t.tower.PostNorm)
+}
+
+// means returns the means of squares of adjacent rows.
+func (t *Tower) means(x []float32) []float32 {
+	d := t.tower
+	side, n := d.Side()/d.Pool, d.Side()
+	out := make([]float32, side*side*d.Hidden)
+	for i := range out {
+		row, k, sum := i/d.Hidden, i%d.Hidden, 0.0
+		for y := range d.Pool {
+			for c := range d.Pool {
+				sum += float64(x[((row/side*d.Pool+y)*n+row%side*d.Pool+c)*d.Hidden+k])
+			}
+		}
+		out[i] = float32(sum / float64(d.Pool*d.Pool))
+	}
+	return out
 }
 
 // embed returns the states before the first layer.

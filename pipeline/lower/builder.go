@@ -21,6 +21,7 @@ type builder struct {
 	latent          string // Options.Latent
 	tower           bool   // the graph is that of a tower
 	axes            bool   // positions have several axes
+	follow          *value // tokens of the same picture that follow each of the call, int32 [tokens, 1], if the graph is told
 	towerMask       *value // that of a tower whose pictures have any size
 	tile            int    // rows of a tile within a tower that reads several at a time, else 0
 	mask, positions value

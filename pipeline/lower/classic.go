@@ -30,6 +30,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	}
 	b.slots = make([]Slot, 0, manySlots(d))
 	hidden := int32(d.Hidden)
+	if d.Lookup.Tensor != "" {
+		hidden = int32(d.Lookup.Cols)
+	}
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
 	b.mask = b.input("attention_mask", mnn.DTFloat, maskDims(d)...)
 	rows := int32(1)
@@ -57,7 +60,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	}
 	h = b.slice("/last", h, index, sliceEnd, 1)
 	h = b.norm("hidden_states", h, &d.FinalNorm)
-	y := b.linear(HeadOp, h, &d.Head, Slot{Table: true, Lookup: d.Tied}, 1, -1, int32(d.Vocab))
+	y := b.linear(HeadOp, h, &d.Head, Slot{Table: true, Lookup: d.Tied && d.Lookup.Tensor == ""}, 1, -1, int32(d.Vocab))
 	if d.LogitScale != 0 {
 		y = b.times("/lm/scale", y, d.LogitScale)
 	}
@@ -70,7 +73,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		return nil, b.err
 	}
 	b.maskCondition()
-	if !d.Tied {
+	if d.Lookup.Tensor != "" {
+		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Lookup, Tower: true, Lookup: true})
+	} else if !d.Tied {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}
 	return &Model{
@@ -86,6 +91,8 @@ func (b *builder) embedded(ids value) value {
 	d, hidden := b.decoder, int32(b.decoder.Hidden)
 	if d.Pooling != nil && d.Pooling.Pairs {
 		ids = b.pairs(ids)
+	} else if d.Lookup.Tensor != "" {
+		ids = b.unmarked(ids)
 	} else {
 		ids = b.reshape("/embedding", ids, 1, -1, hidden)
 	}

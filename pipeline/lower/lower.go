@@ -72,7 +72,7 @@ type Slot struct {
 	Fine bool
 	// Table marks the head and the embedding, whose precision matters more than that of the body.
 	Table bool
-	// Tower marks the matrices of a tower.
+	// Tower marks the matrices of a tower, and the table of a text model whose rows have marks of pictures. Calibration has no input for them.
 	Tower bool
 	// Lookup marks the slot in which the engine looks up token rows: the head of a tied model, or the table.
 	Lookup bool

@@ -37,7 +37,7 @@ func (b *builder) chooseMasks() {
 			}
 		}
 	}
-	if other || len(windows) != 1 || b.decoder.Pooling != nil { // embedding models get no masks of windows
+	if other || b.follow != nil || len(windows) != 1 || b.decoder.Pooling != nil { // embedding models get no masks of windows
 		return
 	}
 	for w := range windows {
@@ -63,7 +63,7 @@ func (b *builder) maskOf(window, chunk int, sinks bool) value {
 		})
 	}
 	// With sinks the op does not apply its own causal rule.
-	if window == 0 && chunk == 0 && !sinks {
+	if window == 0 && chunk == 0 && !sinks && b.follow == nil {
 		return b.mask
 	}
 	name := maskName(window, chunk)
@@ -107,7 +107,11 @@ func (b *builder) hiddenScores(window, chunk int) value {
 		b.condition("masks are computed from positions within the graph: only the CPU backend has been run with such graphs")
 		p, keys, distance := b.queries(), b.keys(), b.distance()
 		// Each rule gives 0 or less.
-		bad := b.binary(name+"/future", mnn.BinaryMinimum, distance, b.scalar(0))
+		ahead := distance
+		if b.follow != nil {
+			ahead = b.binary(name+"/beyond_picture", mnn.BinaryAdd, distance, *b.follow)
+		}
+		bad := b.binary(name+"/future", mnn.BinaryMinimum, ahead, b.scalar(0))
 		if window > 0 {
 			left := b.binary(name+"/left", mnn.BinarySub, b.scalar(int32(window-1)), distance)
 			bad = b.binary(name+"/in_window", mnn.BinaryAdd, bad, b.binary(name+"/past", mnn.BinaryMinimum, left, b.scalar(0)))

@@ -85,8 +85,17 @@ func tower(t *arch.Tower) (*Part, error) {
 	if t.DropFirst {
 		x = b.slice("/without_first", x, b.list(1), sliceEnd, 1)
 	}
+	if t.Pool > 1 {
+		x = b.means(t, x)
+	}
 	if x, err = b.projector(t, x); err != nil {
 		return nil, fmt.Errorf("%s: %w", mnn.VisualPart, err)
+	}
+	if t.Scale != 0 {
+		x = b.times("/projector/scale", x, t.Scale)
+	}
+	if t.Marks > 0 {
+		x = b.marked(t, x)
 	}
 	b.g.Tensors[x] = mnn.PictureRows
 	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err

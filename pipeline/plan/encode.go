@@ -96,8 +96,12 @@ func (e *encoder) piece(codes, alpha []byte, it *Item, rows int) error {
 	e.blocks.Codes = grow(e.blocks.Codes, len(e.rows))
 	e.blocks.Scale, e.blocks.Zero = grow(e.blocks.Scale, rows*it.Layout.Blocks), grow(e.blocks.Zero, rows*it.Layout.Blocks)
 	if e.item != it {
+		by := e.quantizer
+		if it.Slot.Tower && e.encoded != nil {
+			by = quant.RTN{} // calibration has no input for it
+		}
 		var err error
-		if e.encode, err = e.quantizer.Prepare(sp, it.Layout.Cols, nil, 1); err != nil {
+		if e.encode, err = by.Prepare(sp, it.Layout.Cols, nil, 1); err != nil {
 			return err
 		}
 		e.item = it

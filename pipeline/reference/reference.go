@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -146,10 +147,17 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	}
 	for i, token := range window {
 		if token == pad && len(rows) >= width {
-			rows = rows[copy(h[i*width:(i+1)*width], rows):]
+			at := h[i*width : (i+1)*width]
+			rows = rows[copy(at, rows):]
+			if s := m.decoder.EmbeddingScale; s != 0 {
+				kernel.Scale(at, at, float32(s))
+			}
 		}
 	}
 	w := m.windows(windows)
+	if m.decoder.Lookup.Tensor != "" {
+		w.Ends = ends(window, pad)
+	}
 	if grids != nil {
 		w.Places = places(window, pad, grids)
 	}
@@ -157,6 +165,18 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 		return nil, err
 	}
 	return h, m.Norm(h)
+}
+
+// ends are the last tokens of the runs of pad, for all others the token itself.
+func ends(window []int32, pad int32) []int {
+	out := make([]int, len(window))
+	for i := len(window) - 1; i >= 0; i-- {
+		out[i] = i
+		if window[i] == pad && i+1 < len(window) && window[i+1] == pad {
+			out[i] = out[i+1]
+		}
+	}
+	return out
 }
 
 // places are the positions of a window with pictures on three axes. Text counts up on all of them. A picture stays where it begins on the

@@ -80,9 +80,9 @@ type remainder struct {
 }
 
 // Budgeted reports whether a budget chooses how an item of a part is stored: a matrix of the text model that no override fixes.
-// Fine ones keep their 16 bits.
+// Fine ones keep their 16 bits, and the table of rows with marks of pictures its 8.
 func Budgeted(p *assemble.Planned, part *plan.Part, it *plan.Item) bool {
-	return it.Matrix() && it.Choice.Override < 0 && part == p.Plan.Text() && !it.Slot.Fine
+	return it.Matrix() && it.Choice.Override < 0 && part == p.Plan.Text() && !it.Slot.Fine && !it.Slot.Tower
 }
 
 // unfixed returns the measured matrices that are [Budgeted].

@@ -301,6 +301,8 @@ QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_p
 TILE_TOKENS = ["<fake_token_around_image>", "<image>", "<global-img>"] + [f"<row_{i}_col_{j}>" for i in (1, 2, 3) for j in (1, 2, 3)]
 TILES = ("<image>", "<fake_token_around_image>", "<fake_token_around_image>")
 GLM_TOKENS = ["<|begin_of_image|>", "<|end_of_image|>", "<|image|>"]
+GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+GEMMA = ("<image_soft_token>", "<start_of_image>", "<end_of_image>")
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32)
@@ -350,6 +352,15 @@ VISION = {
         do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
     "glm_ocr-heads": ("GlmOcr", GLM, dict(hidden_size=48, head_dim=8, num_attention_heads=3, num_key_value_heads=3, **rope(mrope_section=[0, 3, 1])), dict(
         GLM_OCR, depth=1, hidden_size=16, num_heads=1, out_hidden_size=48), {}, None),
+    "gemma3": ("Gemma3", GEMMA, dict(head_dim=8, sliding_window=16, query_pre_attn_scalar=24, num_hidden_layers=3, layer_types=[SLIDING, FULL, SLIDING]), dict(
+        SIGLIP, model_type="siglip_vision_model", image_size=48, vision_use_head=False), dict(mm_tokens_per_image=9, tie_word_embeddings=True), None),
+    "gemma3-window": ("Gemma3", GEMMA, dict(
+        hidden_size=48, head_dim=16, num_attention_heads=2, num_key_value_heads=1, sliding_window=6, num_hidden_layers=2, layer_types=[FULL, SLIDING]), dict(
+        SIGLIP, model_type="siglip_vision_model", hidden_size=36, num_attention_heads=3, num_hidden_layers=1, vision_use_head=False, layer_norm_eps=1e-4), dict(
+        mm_tokens_per_image=16, tie_word_embeddings=True), dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], resample=3)),
+    "gemma3-untied": ("Gemma3", GEMMA, dict(head_dim=12, sliding_window=24, num_hidden_layers=2, layer_types=[SLIDING, SLIDING], tie_word_embeddings=False), dict(
+        SIGLIP, model_type="siglip_vision_model", hidden_size=40, num_attention_heads=5, image_size=50, vision_use_head=False), dict(
+        mm_tokens_per_image=4, tie_word_embeddings=False), None),
     "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
         32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
     "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
@@ -486,6 +497,9 @@ def pictured(name, model, tok, rng):
     turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
     steps = torch.randint(3, 300, (12,), generator=rng).tolist()
     ids = torch.tensor([turns[0] + steps + turns[1]])
+    if VISION[name][1] == GEMMA:
+        rows = [r / model.config.text_config.hidden_size ** 0.5 for r in rows]  # what takes the place of rows of the table
+        more["token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     if grid:
         more["mm_token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     logits = model(input_ids=ids, pixel_values=pixels, use_cache=False, **more).logits[0].float().contiguous()
@@ -612,7 +626,8 @@ def sounded(name, model, tok, rng):
 def make_vision(name, dir):
     """Writes all files of a checkpoint that reads pictures into dir."""
     prefix, marks, text, vision, outer, said = VISION[name]
-    words, pad = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS}.get(marks, PICTURE_TOKENS), "image_token_index" if prefix == "Llava" else "image_token_id"
+    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS, GEMMA: GEMMA_TOKENS}.get(marks, PICTURE_TOKENS)
+    pad = "image_token_index" if prefix in ("Llava", "Gemma3") else "image_token_id"
     if said:
         (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
     make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), {pad: marks[0]}, "pictures", pictured)
