@@ -76,6 +76,7 @@ type refinement struct {
 	gradient, change, product []float32     // [m, width]
 	square                    []float32     // of the damped Hessian [width, width]
 	packed                    kernel.Packed // the square, as factor of products with single rows
+	factor                    kernel.Packed // of a product that goroutines share
 	turned                    []float32     // change · square, of a panel of rows
 	code, kq, scaled          []float32     // [width]
 }
@@ -117,9 +118,8 @@ func (r *refinement) start(w Matrix) {
 		for i := range m {
 			copy(r.change[i*width:(i+1)*width], r.pulled[i*n+at:])
 		}
-		r.each(0, m, func(lo, hi int) {
-			kernel.MatMul(r.pulled[lo*n+at:], r.outputs[lo*m:], r.change, hi-lo, width, m, n, m, width)
-		})
+		r.pack(r.change, m, width)
+		r.each(0, m, func(lo, hi int) { r.factor.MulT(r.pulled[lo*n+at:], r.outputs[lo*m:], hi-lo, n, m, 0, width) })
 	}
 }
 
@@ -131,6 +131,18 @@ func (r *refinement) each(lo, hi int, f func(lo, hi int)) {
 	}
 }
 
+// pack makes x [rows, width] the right-hand side of products.
+func (r *refinement) pack(x []float32, rows, width int) {
+	r.factor.Resize(width, rows)
+	r.panels(width, func(from, n int) { r.factor.PackColumns(x, from, n, width) })
+}
+
+// panels calls f for the panels of a factor of so many rows: the first row, and how many.
+func (r *refinement) panels(rows int, f func(from, n int)) {
+	const panel = kernel.PanelRows
+	kernel.Parallel(r.threads, (rows+panel-1)/panel, func(a, z int) { f(a*panel, min(z*panel, rows)-a*panel) })
+}
+
 // panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
 func (r *refinement) panel(lo int) bool {
 	m, n, width := r.rows, r.cols, r.width
@@ -140,8 +152,10 @@ func (r *refinement) panel(lo int) bool {
 	}
 	r.packed.Resize(width, width)
 	r.packed.PackColumns(r.square, 0, width, width)
+	r.factor.Resize(width, n)
+	r.panels(width, func(from, rows int) { r.factor.PackRows(r.hessian[(lo+from)*n:], from, rows, n) })
 	r.each(0, m, func(from, to int) {
-		kernel.MatMulT(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo*n:], to-from, width, n, width, n, n)
+		r.factor.MulT(r.gradient[from*width:], r.pulled[from*n:], to-from, width, n, 0, width)
 		for i := from; i < to; i++ {
 			addScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:], r.ridge)
 		}
@@ -153,16 +167,18 @@ func (r *refinement) panel(lo int) bool {
 			continue
 		}
 		moved = true
+		r.pack(r.turned, to-from, width)
 		r.each(to, m, func(a, z int) {
-			kernel.MatMul(r.product[a*width:], r.outputs[a*m+from:], r.turned, z-a, width, to-from, width, m, width)
+			r.factor.MulT(r.product[a*width:], r.outputs[a*m+from:], z-a, width, m, 0, width)
 			kernel.Add(r.gradient[a*width:z*width], r.gradient[a*width:z*width], r.product[a*width:z*width])
 		})
 	}
 	if !moved {
 		return false
 	}
+	r.pack(r.change, m, width)
 	r.each(0, m, func(from, to int) {
-		kernel.MatMul(r.product[from*width:], r.outputs[from*m:], r.change, to-from, width, m, width, m, width)
+		r.factor.MulT(r.product[from*width:], r.outputs[from*m:], to-from, width, m, 0, width)
 		for i := from; i < to; i++ {
 			at := r.pulled[i*n+lo:][:width]
 			kernel.Add(at, at, r.product[i*width:(i+1)*width])
