@@ -53,6 +53,8 @@ func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 	switch {
 	case err == nil && st.IsDir() && !shipped:
 		return nil, hint(exit.Usagef("%s is a directory, not a recipe", arg), fmt.Sprintf("llmexport init %s writes a recipe for a checkpoint", arg))
+	case err == nil && strings.EqualFold(filepath.Ext(arg), ".gguf"):
+		return nil, hint(exit.Usagef("%s: GGUF cannot be read", arg), ggufAdvice)
 	case err == nil && !st.IsDir():
 		return recipes.LoadFile(arg, stage.Sections(), overrides...)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -54,7 +54,11 @@ func Terms(dir string) (license, name string, err error) {
 type OtherError struct{ Files []string }
 
 func (e *OtherError) Error() string {
-	return "the source is not what the package was made from: " + strings.Join(e.Files, ", ") + " differ"
+	verb := " differ"
+	if len(e.Files) == 1 {
+		verb = " differs"
+	}
+	return "the source is not what the package was made from: " + strings.Join(e.Files, ", ") + verb
 }
 
 // CheckFiles returns an [OtherError] if files and wanted differ in a name or a digest.

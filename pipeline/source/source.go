@@ -185,10 +185,16 @@ func (s *Source) Close() {
 func readSmall(dir, name string) ([]byte, error) {
 	b, err := ReadOptional(dir, name)
 	if err == nil && b == nil {
-		err = fmt.Errorf("a checkpoint needs %s, which %s lacks: %w", name, dir, tensor.ErrUnsupported)
+		err = lackError(fmt.Sprintf("a checkpoint needs %s, which %s lacks", name, dir))
 	}
 	return b, err
 }
+
+// lackError is a tensor.ErrUnsupported with a text of its own.
+type lackError string
+
+func (e lackError) Error() string        { return string(e) }
+func (e lackError) Is(target error) bool { return target == tensor.ErrUnsupported }
 
 // ReadOptional returns the content of a small file of a checkpoint or a package, nil if it does not exist. Configurations are
 // converted from the JSON that Python writes.
