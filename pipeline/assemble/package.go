@@ -45,6 +45,8 @@ type Package struct {
 	Warnings []string
 	// Keep finds the entry of the store of a name that depends on some inputs, or makes it.
 	Keep func(ctx context.Context, name string, of []any, build pipeline.Build, keep ...string) (pipeline.Artifact, error)
+	// Again, if set, is verify.Options.Progress of a second verification, with other run-time options.
+	Again func(done, total int64)
 
 	dir      string
 	run      runConfig
@@ -277,6 +279,9 @@ func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result,
 func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, error) {
 	if err := a.writeConfig(ctx); err != nil {
 		return nil, err
+	}
+	if a.Again != nil {
+		o.Progress = a.Again
 	}
 	return a.runVerify(ctx, o)
 }

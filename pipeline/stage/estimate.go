@@ -80,8 +80,11 @@ func (r *Run) tasks(pl *assemble.Planned) ([]task, error) {
 		if windows == 0 {
 			windows = allWindows
 		}
-		list = append(list, task{"package", "verify", pipeline.Step{What: "windows",
-			Work: estimate.Verification(d, windows, length, v.Decode, stored, size)}})
+		work := estimate.Verification(d, windows, length, v.Decode, stored, size)
+		list = append(list, task{"package", "verify", pipeline.Step{What: firstWindows, Work: work}})
+		if pl.Retries() {
+			list = append(list, task{"package", "verify", pipeline.Step{What: secondWindows, Work: work}})
+		}
 	}
 	return append(list, task{"", "publish", pipeline.Step{What: "files", Work: effort.Of(effort.Disk, float64(size))}}), nil
 }

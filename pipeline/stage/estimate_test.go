@@ -105,3 +105,17 @@ func TestFollowed(t *testing.T) {
 		t.Error("the time that is left is not known when the work begins")
 	}
 }
+
+// A verification that is repeated with other options of the engine is half done after the first time.
+func TestFollowedTwice(t *testing.T) {
+	t.Parallel()
+	var states []pipeline.State
+	run := followed(t, t.TempDir(), &states, "quantize={method: rtn, bits: 8}")
+	if _, err := run.Execute(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	again := slices.IndexFunc(states, func(s pipeline.State) bool { return s.What == "windows, once more" })
+	if again < 1 || states[again-1].What != "windows" || states[again-1].Fraction > .6 {
+		t.Errorf("the second verification begins at state %d, after %+v", again, states[max(again-1, 0)])
+	}
+}

@@ -48,13 +48,16 @@ func (v *Verify) Validate(_ context.Context, r *Run) error {
 	return recipes.Join(errs...)
 }
 
+// What is reported of a verification, and of a second one.
+const firstWindows, secondWindows = "windows", "windows, once more"
+
 // options resolves texts, goldens and limits.
 func (v *Verify) options(r *recipes.Recipe, l *pipeline.Limits, bits int) (verify.Options, error) {
 	sec := r.Stages["verify"]
 	o := verify.Options{
 		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode, Bits: bits, Checks: v.Checks,
 		Threads: l.Threads, Memory: l.Memory / assemble.VerifyShare,
-		Progress: func(done, total int64) { l.Report("verify", "windows", done, total) },
+		Progress: func(done, total int64) { l.Report("verify", firstWindows, done, total) },
 	}
 	var err error
 	if o.Text, o.TextName, err = v.Perplexity.Text.Read(r.Resolve); err != nil {
@@ -142,6 +145,7 @@ func (r *Run) assembly(ctx context.Context, recipe json.RawMessage) (*assemble.P
 	a := &assemble.Package{
 		Planned: pl, Version: Version, Name: r.Recipe.Name, Recipe: recipe, Target: r.Recipe.Target,
 		Weights: r.Weights, Inputs: r.Inputs, Closeness: r.Quantize.closeness(), Keep: r.entry,
+		Again: func(done, total int64) { r.Limits.Report("verify", secondWindows, done, total) },
 	}
 	if r.Calibration.Made() {
 		all, err := openCorpus(r.Calibration)
