@@ -129,8 +129,8 @@ func TestPicturePrefix(t *testing.T) {
 				all.Go(func() {
 					f.Start(longer)
 					got, err := f.Prefill(t.Context(), longer.Tokens)
-					if err != nil || !slices.Equal(got, want) {
-						t.Errorf("in turns: %v; other logits", err)
+					if err != nil || apart(got, want) > rounding {
+						t.Errorf("in turns: %v; logits differ by %g", err, apart(got, want))
 					}
 				})
 			}

@@ -95,8 +95,8 @@ func (p *Picture) take(row []float32, next int32) [axes]int32 {
 	return [axes]int32{p.began, p.began + y, p.began + x}
 }
 
-// piece returns how many of tokens the next turn takes: as many as the turns want, and more where they would divide a picture, whose rows may
-// attend to each other.
+// piece returns how many of tokens the next turn takes: as many as the turns want, and more where they would divide a picture: its rows may
+// attend to each other, and the graph of a model whose positions have several axes counts them together.
 func (s *Session) piece(tokens []int32) int {
 	n := s.Turns.piece()
 	if len(s.shown) == 0 {
