@@ -2,13 +2,10 @@ package verify
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
-	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/picture"
 )
 
@@ -31,22 +28,10 @@ type pictures struct{}
 
 func (pictures) String() string { return "pictures" }
 
-func (pictures) Hint(value map[string]float64) string {
-	if value["rows"] > maxRowError || value["kl_graph"] > maxGraphKL {
-		return ours
-	}
-	return closer(value["kl"], value["kl_float"], "verify.kl.max") + "; an override that matches the tensors of the tower gives it more bits"
-}
+func (pictures) Hint(value map[string]float64) string { return shownHint(value, "tower") }
 
-const (
-	// maxRowError is the largest distance of rows of the packaged tower at the source's precision from the source's, relative to their
-	// length. Rounding causes about 1e-6.
-	maxRowError = 1e-4
-	// pictureWords is the number of tokens before, between and after pictures.
-	pictureWords = 8
-	// pictureTokens is the length of a prompt from which on it has only one picture.
-	pictureTokens = 1024
-)
+// pictureTokens is the length of a prompt from which on it has only one picture.
+const pictureTokens = 1024
 
 func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
@@ -55,8 +40,8 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Vision == nil {
 		return skip(needsWeights)
 	}
-	part := s.Package.Visual()
-	tower, err := runtime.NewTower(s.Package, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(part)})
+	open := func(o runtime.Options) (*runtime.Tower, error) { return runtime.NewTower(s.Package, cpu.Backend{}, o) }
+	tower, err := open(runtime.Options{Threads: s.Options.Threads})
 	if err != nil {
 		return Finding{}, err
 	}
@@ -64,53 +49,28 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	seen, rows, err := p.shown(ctx, tower)
-	if err != nil {
-		return Finding{}, err
-	}
-	value := map[string]float64{"rows": distanceOf(p.rows, rows), "pictures": float64(len(p.pictures)), "tokens": float64(len(p.tokens))}
-	if !(value["rows"] <= maxRowError) {
-		return fail(value, "%s at the source's precision makes rows of pictures that differ from the source's by %.2g of their length", part.GraphFile, value["rows"])
-	}
-	sess, err := s.sourceSession(s.Package)
-	if err != nil {
-		return Finding{}, err
-	}
-	if value["kl_graph"], err = p.divergence(ctx, s, sess, seen); err != nil {
-		return Finding{}, err
-	}
-	if !(value["kl_graph"] <= maxGraphKL) {
-		return fail(value, "KL %.2g of the graphs at the source's precision on a prompt with pictures", value["kl_graph"])
-	}
-	if value["kl_float"], value["rows_float"], err = p.shipped(ctx, s, backend.Float); err != nil {
-		return Finding{}, err
-	}
-	if value["kl"], value["rows_int8"], err = p.shipped(ctx, s, backend.Int8); err != nil {
-		return Finding{}, err
-	}
-	resize, err := p.resize(ctx, s, tower, value)
-	if err != nil {
-		return Finding{}, err
-	}
-	e, err := s.evaluation(ctx)
-	if err != nil {
-		return Finding{}, err
-	}
-	text, _ := e.Float.KL.Mean() // what the weights cost on text, which other checks have judged
-	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
-		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d pictures; rows of the tower differ by %.2g of their length (weights alone %.2g)%s",
-		value["kl"], value["kl_float"], value["kl_graph"], len(p.pictures), value["rows_int8"], value["rows_float"], resize)
+	return p.check(ctx, s, medium{
+		name: "pictures", reader: "tower", count: len(p.pictures), part: s.Package.Visual(),
+		read: func(ctx context.Context, o runtime.Options) ([]runtime.Picture, []float32, error) {
+			t, err := open(o)
+			if err != nil {
+				return nil, nil, err
+			}
+			return p.shown(ctx, t)
+		},
+		cost: func(ctx context.Context, value map[string]float64) (string, error) {
+			return p.resize(ctx, s, tower, value)
+		},
+	})
 }
 
 // picturePrompt is a prompt with pictures, and what the source makes of it.
 type picturePrompt struct {
-	tokens   []int32
+	shownPrompt
 	pictures []seenPicture
-	grids    [][2]int  // of the rows of pictures, if the tower reads patches
-	rows     []float32 // of all pictures
+	grids    [][2]int // of the rows of pictures, if the tower reads patches
 	// hidden and width are the elements of a row of the source and of the package.
 	hidden, width int
-	logits        []float32
 }
 
 // seenPicture is a picture in the form in which a tower takes it: pixels, or height x width patches.
@@ -127,14 +87,10 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 	if err != nil {
 		return nil, err
 	}
-	c, words := s.Package.Config, windows[0]
-	p := &picturePrompt{hidden: s.Source.Model.Hidden, width: s.Package.Config.HiddenSize}
-	take := func() {
-		n := min(pictureWords, len(words))
-		p.tokens, words = append(p.tokens, words[:n]...), words[n:]
-	}
+	c := s.Package.Config
+	p := &picturePrompt{shownPrompt: shownPrompt{words: windows[0]}, hidden: s.Source.Model.Hidden, width: c.HiddenSize}
 	for i := range 2 {
-		take()
+		p.takeWords()
 		x, err := s.newSeen(t, i)
 		if err != nil {
 			return nil, err
@@ -144,7 +100,7 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 			return nil, err
 		}
 		n := len(rows) / s.Source.Model.Hidden
-		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*pictureWords) {
+		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*shownWords) {
 			break
 		}
 		p.pictures, p.rows = append(p.pictures, x), append(p.rows, rows...)
@@ -168,7 +124,7 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 			p.tokens = append(p.tokens, c.VisionEnd)
 		}
 	}
-	take()
+	p.takeWords()
 	p.logits, err = p.judged(ctx, s, p.rows)
 	return p, err
 }
@@ -244,9 +200,6 @@ func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (list []run
 		}
 		list, rows = append(list, seen), append(rows, p.unmarked(seen.Rows)...)
 	}
-	if len(rows) != len(p.rows) {
-		return nil, nil, fmt.Errorf("the tower makes %d values of pictures, the source %d", len(rows), len(p.rows))
-	}
 	return list, rows, nil
 }
 
@@ -256,49 +209,4 @@ func (p *picturePrompt) unmarked(rows []float32) (out []float32) {
 		out = append(out, row[:p.hidden]...)
 	}
 	return out
-}
-
-// divergence is that of a session that is shown rows.
-func (p *picturePrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, seen []runtime.Picture) (float64, error) {
-	sess.Reset()
-	sess.Show(seen...)
-	got, err := sess.Forward(ctx, p.tokens)
-	if err != nil {
-		return 0, err
-	}
-	if len(got) != len(p.logits) {
-		return 0, fmt.Errorf("the graph computes %d logits for %d tokens, the source %d", len(got), len(p.tokens), len(p.logits))
-	}
-	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
-	return kl, nil
-}
-
-// shipped returns the divergence of the package as it is, and the distance of its rows.
-func (p *picturePrompt) shipped(ctx context.Context, s *Subject, mode backend.Mode) (kl, distance float64, err error) {
-	tower, err := runtime.NewTower(s.Package, cpu.Backend{}, runtime.Options{
-		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	seen, rows, err := p.shown(ctx, tower)
-	if err != nil {
-		return 0, 0, err
-	}
-	sess, err := s.session(mode)
-	if err != nil {
-		return 0, 0, err
-	}
-	kl, err = p.divergence(ctx, s, sess, seen)
-	return kl, distanceOf(p.rows, rows), err
-}
-
-// distanceOf is the length of the difference from want, relative to the length of want.
-func distanceOf(want, got []float32) float64 {
-	var d, n float64
-	for i, w := range want {
-		e := float64(got[i]) - float64(w)
-		d, n = d+e*e, n+float64(w)*float64(w)
-	}
-	return math.Sqrt(d / n)
 }

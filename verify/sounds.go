@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
-	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/sound"
 )
 
@@ -28,12 +27,7 @@ type sounds struct{}
 
 func (sounds) String() string { return "sounds" }
 
-func (sounds) Hint(value map[string]float64) string {
-	if value["rows"] > maxRowError || value["kl_graph"] > maxGraphKL {
-		return ours
-	}
-	return closer(value["kl"], value["kl_float"], "verify.kl.max") + "; an override that matches the tensors of the encoder gives it more bits"
-}
+func (sounds) Hint(value map[string]float64) string { return shownHint(value, "encoder") }
 
 func (sounds) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
@@ -42,60 +36,28 @@ func (sounds) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Hearing == nil {
 		return skip(needsWeights)
 	}
-	part := s.Package.Audio()
-	ear, err := runtime.NewEar(s.Package, cpu.Backend{}, runtime.Options{Mode: backend.Float, Threads: s.Options.Threads, Replace: s.replace(part)})
-	if err != nil {
-		return Finding{}, err
-	}
 	p, err := newSoundPrompt(ctx, s)
 	if err != nil {
 		return Finding{}, err
 	}
-	heard, rows, err := p.heard(ctx, ear)
-	if err != nil {
-		return Finding{}, err
-	}
-	value := map[string]float64{"rows": distanceOf(p.rows, rows), "clips": float64(len(p.features)), "tokens": float64(len(p.tokens))}
-	if !(value["rows"] <= maxRowError) {
-		return fail(value, "%s at the source's precision makes rows of clips that differ from the source's by %.2g of their length", part.GraphFile, value["rows"])
-	}
-	sess, err := s.sourceSession(s.Package)
-	if err != nil {
-		return Finding{}, err
-	}
-	if value["kl_graph"], err = p.divergence(ctx, s, sess, heard); err != nil {
-		return Finding{}, err
-	}
-	if !(value["kl_graph"] <= maxGraphKL) {
-		return fail(value, "KL %.2g of the graphs at the source's precision on a prompt with clips", value["kl_graph"])
-	}
-	if value["kl_float"], value["rows_float"], err = p.shipped(ctx, s, backend.Float); err != nil {
-		return Finding{}, err
-	}
-	if value["kl"], value["rows_int8"], err = p.shipped(ctx, s, backend.Int8); err != nil {
-		return Finding{}, err
-	}
-	if value["kl_features"], err = p.library(ctx, s); err != nil {
-		return Finding{}, err
-	}
-	e, err := s.evaluation(ctx)
-	if err != nil {
-		return Finding{}, err
-	}
-	text, _ := e.Float.KL.Mean() // what the weights cost on text, which other checks have judged
-	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
-		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d clips; rows of the encoder differ by %.2g of their length (weights alone %.2g); "+
-			"features of the engine in place of the library's cost %.2g nats",
-		value["kl"], value["kl_float"], value["kl_graph"], len(p.features), value["rows_int8"], value["rows_float"], value["kl_features"])
+	return p.check(ctx, s, medium{
+		name: "clips", reader: "encoder", count: len(p.features), part: s.Package.Audio(),
+		read: func(ctx context.Context, o runtime.Options) ([]runtime.Picture, []float32, error) {
+			ear, err := runtime.NewEar(s.Package, cpu.Backend{}, o)
+			if err != nil {
+				return nil, nil, err
+			}
+			return p.heard(ctx, ear)
+		},
+		cost: func(ctx context.Context, value map[string]float64) (string, error) { return p.library(ctx, s, value) },
+	})
 }
 
 // soundPrompt is a prompt with clips, and what the source makes of it.
 type soundPrompt struct {
-	tokens   []int32
+	shownPrompt
 	waves    [][]float32
 	features [][]float32 // those of the engine
-	rows     []float32   // of all clips
-	logits   []float32
 }
 
 // clipSeconds are the lengths of the clips of a prompt. The first has an even number of frames in each step of the encoder, the second
@@ -108,18 +70,14 @@ func newSoundPrompt(ctx context.Context, s *Subject) (*soundPrompt, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, words, p := s.Package.Config, windows[0], &soundPrompt{}
-	take := func() {
-		n := min(pictureWords, len(words))
-		p.tokens, words = append(p.tokens, words[:n]...), words[n:]
-	}
+	c, p := s.Package.Config, &soundPrompt{shownPrompt: shownPrompt{words: windows[0]}}
 	mark := func(word string) {
 		if id, ok := s.Source.Tokenizer.ID(word); ok {
 			p.tokens = append(p.tokens, id)
 		}
 	}
 	for i, seconds := range clipSeconds {
-		take()
+		p.takeWords()
 		wave := playedClip(seconds, i)
 		features, _, err := sound.Whisper(wave)
 		if err != nil {
@@ -130,7 +88,7 @@ func newSoundPrompt(ctx context.Context, s *Subject) (*soundPrompt, error) {
 			return nil, err
 		}
 		n := len(rows) / s.Source.Model.Hidden
-		if i > 0 && len(p.tokens)+n > c.MaxPositions-3*pictureWords {
+		if i > 0 && len(p.tokens)+n > c.MaxPositions-3*shownWords {
 			break
 		}
 		p.waves, p.features, p.rows = append(p.waves, wave), append(p.features, features), append(p.rows, rows...)
@@ -138,7 +96,7 @@ func newSoundPrompt(ctx context.Context, s *Subject) (*soundPrompt, error) {
 		p.tokens = append(p.tokens, slices.Repeat([]int32{c.AudioPad}, n)...)
 		mark(s.Source.Hearing.End)
 	}
-	take()
+	p.takeWords()
 	p.logits, err = p.judged(ctx, s, p.rows)
 	return p, err
 }
@@ -179,65 +137,28 @@ func (p *soundPrompt) heard(ctx context.Context, ear *runtime.Ear) (list []runti
 		}
 		list, rows = append(list, x), append(rows, x.Rows...)
 	}
-	if len(rows) != len(p.rows) {
-		return nil, nil, fmt.Errorf("the encoder makes %d values of clips, the source %d", len(rows), len(p.rows))
-	}
 	return list, rows, nil
 }
 
-// divergence is that of a session that is given rows.
-func (p *soundPrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, heard []runtime.Picture) (float64, error) {
-	sess.Reset()
-	sess.Show(heard...)
-	got, err := sess.Forward(ctx, p.tokens)
-	if err != nil {
-		return 0, err
-	}
-	if len(got) != len(p.logits) {
-		return 0, fmt.Errorf("the graph computes %d logits for %d tokens, the source %d", len(got), len(p.tokens), len(p.logits))
-	}
-	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
-	return kl, nil
-}
-
-// shipped returns the divergence of the package as it is, and the distance of its rows.
-func (p *soundPrompt) shipped(ctx context.Context, s *Subject, mode backend.Mode) (kl, distance float64, err error) {
-	ear, err := runtime.NewEar(s.Package, cpu.Backend{}, runtime.Options{
-		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	heard, rows, err := p.heard(ctx, ear)
-	if err != nil {
-		return 0, 0, err
-	}
-	sess, err := s.session(mode)
-	if err != nil {
-		return 0, 0, err
-	}
-	kl, err = p.divergence(ctx, s, sess, heard)
-	return kl, distanceOf(p.rows, rows), err
-}
-
-// library is the divergence of the source with the engine's features from the source with the library's.
-func (p *soundPrompt) library(ctx context.Context, s *Subject) (float64, error) {
+// library measures what the engine's features cost: kl_features is the divergence of the source with them from the source with the
+// library's. It returns a clause for the detail of the check.
+func (p *soundPrompt) library(ctx context.Context, s *Subject, value map[string]float64) (string, error) {
 	var all []float32
 	for _, wave := range p.waves {
 		features, err := sound.LibraryWhisper(wave)
 		if err != nil {
-			return 0, err
+			return "", err
 		}
 		rows, err := s.Source.Hearing.Rows(ctx, features)
 		if err != nil {
-			return 0, err
+			return "", err
 		}
 		all = append(all, rows...)
 	}
 	logits, err := p.judged(ctx, s, all)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	kl, _ := compareLogits(logits, p.logits, s.Source.Model.Vocab, s.Options.Threads)
-	return kl, nil
+	value["kl_features"], _ = compareLogits(logits, p.logits, s.Source.Model.Vocab, s.Options.Threads)
+	return fmt.Sprintf("; features of the engine in place of the library's cost %.2g nats", value["kl_features"]), nil
 }
