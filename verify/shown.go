@@ -55,7 +55,8 @@ func (p *shownPrompt) check(ctx context.Context, s *Subject, m medium) (Finding,
 		return Finding{}, err
 	}
 	if !(value["rows"] <= maxRowError) {
-		return fail(value, "%s at the source's precision makes rows of %s that differ from the source's by %.2g of their length", m.part.GraphFile, m.name, value["rows"])
+		return fail(value, "%s at the source's precision makes rows of %s that differ from the source's by %.2g of their length",
+			m.part.GraphFile, m.name, value["rows"])
 	}
 	sess, err := s.sourceSession(s.Package)
 	if err != nil {
