@@ -117,6 +117,23 @@ func TestSimplified(t *testing.T) {
 }
 
 // TestAllRefused: a template that renders nothing proves nothing.
+// Templates of models that read pictures print contents only if they are lists of parts, which the engine makes of texts. They can be packed.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	const text = `{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for line in message['content'] %}` +
+		`{% if line['type'] == 'text' %}{{ line['text'] }}{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}`
+	for _, template := range []string{
+		`<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}` + text + "<end>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
+		`{% for message in messages %}{{ message['role'].upper() }}: {% for c in message['content'] | selectattr('type', 'equalto', 'text') %}{{ c['text'] + ' ' }}` +
+			`{% endfor %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}`,
+	} {
+		f := &Facts{ChatTemplate: template}
+		if err := f.PackTemplate(t.Context(), false, ""); err != nil {
+			t.Errorf("%s: %v", template, err)
+		}
+	}
+}
+
 func TestAllRefused(t *testing.T) {
 	t.Parallel()
 	f := &Facts{ChatTemplate: "{{ raise_exception('no') }}", EOS: "</s>"}

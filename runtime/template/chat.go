@@ -3,6 +3,8 @@ package template
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -31,9 +33,48 @@ func Chat(
 	for k, v := range extra {
 		values[k] = v
 	}
+	if t.wantsParts(ctx, values, limits) {
+		for i, m := range chat {
+			chat[i] = inParts(m)
+		}
+	}
 	values["messages"] = chat
 	values["add_generation_prompt"] = addGenerationPrompt
 	return t.Render(ctx, values, limits)
+}
+
+// wantsParts reports whether a template prints the content of a message only if it is a list of parts, as templates of models that read
+// pictures do: programs pass such lists then, and so does the engine.
+func (t *Template) wantsParts(ctx context.Context, values map[string]any, limits Limits) bool {
+	const probe = "probe of a content"
+	prints := func(change func(m *Object) *Object) bool {
+		m := NewObject()
+		m.Set("role", "user")
+		m.Set("content", probe)
+		in := maps.Clone(values)
+		in["messages"], in["add_generation_prompt"] = []*Object{change(m)}, false
+		text, err := t.Render(ctx, in, limits)
+		return err == nil && strings.Contains(text, probe)
+	}
+	return !prints(func(m *Object) *Object { return m }) && prints(inParts)
+}
+
+// inParts returns a message whose content, if it is a text, is a list of one part.
+func inParts(m *Object) *Object {
+	content, _ := m.Get("content")
+	text, ok := content.(string)
+	if !ok || text == "" {
+		return m
+	}
+	part := NewObject()
+	part.Set("type", "text")
+	part.Set("text", text)
+	o := NewObject()
+	for i, key := range m.keys {
+		o.put(key, m.hashed[i], m.values[i])
+	}
+	o.Set("content", []any{part})
+	return o
 }
 
 // Messages returns a conversation in the form in which transformers passes it to a template: fields without a value are

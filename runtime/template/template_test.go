@@ -43,6 +43,28 @@ func TestChat(t *testing.T) {
 	}
 }
 
+// A template that prints contents only if they are lists of parts gets texts as such lists, and others get them as they are.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	const parts = `{% for m in messages %}{{ m.role }}:{% for c in m.content %}{% if c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %};{% endfor %}`
+	messages := []Message{{"system", ""}, {"user", "What is it?"}, {"assistant", "A cat."}}
+	for text, want := range map[string]string{
+		parts: "system:;user:What is it?;assistant:A cat.;",
+		`{% for m in messages %}{{ m.content }};{% endfor %}`:                                                                          ";What is it?;A cat.;",
+		`{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}!{% endif %};{% endfor %}`: ";What is it?;A cat.;",
+		`{% for m in messages %}{{ m.role }};{% endfor %}`:                                                                             "system;user;assistant;",
+	} {
+		tmpl, err := Parse("test", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Chat(t.Context(), tmpl, messages, false, nil, Limits{})
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
 func TestValues(t *testing.T) {
 	tmpl, err := Parse("x", "{{ x }}")
 	if err != nil {
