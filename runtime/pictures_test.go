@@ -45,7 +45,7 @@ func apart(a, b []float32) (d float32) {
 }
 
 // TestPicturePrefix: keys and values of a prompt with a picture are used again for a prompt with the same picture, and for no
-// other one. A prompt in turns with others has the bits of the whole.
+// other one. A prompt in turns with others gives what the whole gives, up to rounding.
 func TestPicturePrefix(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

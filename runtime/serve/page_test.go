@@ -57,9 +57,9 @@ func TestPage(t *testing.T) {
 		}
 		var found struct {
 			Console, Requests, Violations, Shown []string
-			Answers                       [][]string
-			Status                        string
-			Rules                         int
+			Answers                              [][]string
+			Status                               string
+			Rules                                int
 			Wide, Attach                         bool
 		}
 		if err := json.Unmarshal(out, &found); err != nil {
