@@ -14,7 +14,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/reference"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/dir"
-	"github.com/llmexport/llmexport/recipes"
 )
 
 // Prepare implements [pipeline.Preparer]: it checks that memory and disks suffice for a checkpoint that is on this machine. A
@@ -110,7 +109,7 @@ func (q *Quantize) room(ctx context.Context, r *Run, src *source.Source) error {
 		full := (*disk.FullError)(nil)
 		held, _ := disk.Usage(dir)
 		if err := r.checkSpace(dir, need-held); errors.As(err, &full) {
-			return fmt.Errorf("this run writes %s there: %w", recipes.Size(need), err)
+			return fmt.Errorf("%w for the files of this run", err)
 		}
 		return nil
 	}

@@ -53,7 +53,7 @@ func TestRoom(t *testing.T) {
 				return nil
 			}
 			err := run.Quantize.Prepare(t.Context(), run)
-			if (err != nil) != c.wantRefuse || err != nil && !strings.Contains(err.Error(), "this run writes") {
+			if (err != nil) != c.wantRefuse || err != nil && !strings.Contains(err.Error(), "are needed for the files of this run") {
 				t.Errorf("error %v", err)
 			}
 		})
