@@ -12,8 +12,8 @@ import (
 
 func TestMeant(t *testing.T) {
 	for ref, want := range map[string]string{
-		"ghcr.io/me/g": "oci://ghcr.io/me/g", "ghcr.io/me/g:int4": "oci://ghcr.io/me/g:int4", "ghcr.io/me": "oci://ghcr.io/me",
-		"localhost:5000/me/g": "oci://localhost:5000/me/g", "localhost/g": "oci://localhost/g", "ghcr.io/me/{name}": "oci://ghcr.io/me/{name}",
+		"ghcr.io/me/g": "oci://ghcr.io/me/g:TAG", "ghcr.io/me/g:int4": "oci://ghcr.io/me/g:int4", "ghcr.io/me": "oci://ghcr.io/me:TAG",
+		"localhost:5000/me/g": "oci://localhost:5000/me/g:TAG", "localhost/g": "oci://localhost/g:TAG", "ghcr.io/me/{name}": "oci://ghcr.io/me/{name}:TAG",
 		"me/g": "hf://me/g", "me/g@v1": "hf://me/g@v1", "me/{name}": "hf://me/{name}", "huggingface.co/me/g": "hf://me/g", "git@hf.co:me/g": "hf://me/g",
 		"https://huggingface.co/me/g/tree/v1": "hf://me/g@v1",
 

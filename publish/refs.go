@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -101,7 +102,7 @@ func OpenShelf(ref string, o place.OpenOptions) (place.Shelf, error) {
 var registryLike = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}|[A-Za-z0-9.-]+:[0-9]+)(:[0-9]+)?/[^/]`)
 
 // Meant guesses the full reference for ref, which has no scheme: that of a registry, or of a repository of Hugging
-// Face. It is empty if ref looks like neither.
+// Face. It is empty if ref looks like neither. A reference of a registry needs a tag.
 func Meant(ref string) string {
 	named := placeholderRE.ReplaceAllString(ref, "name")
 	repo, revision := recipes.MeantRepo(named)
@@ -113,6 +114,8 @@ func Meant(ref string) string {
 		return "hf://" + repo + revision
 	case strings.Contains(ref, "://"):
 		return ""
+	case registryLike.MatchString(named) && !strings.ContainsAny(path.Base(ref), ":@"):
+		return "oci://" + ref + ":TAG"
 	case registryLike.MatchString(named):
 		return "oci://" + ref
 	case repo != "":
