@@ -300,7 +300,7 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if err != nil {
 		return nil, err
 	}
-	c.Positions = s.show(tokens, c.Embeddings)
+	c.Positions, c.Deep = s.show(tokens, c.Embeddings)
 	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
 	if l, err = s.exe.Run(ctx, s.states, c); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 )
 
 // Picture is what a tower makes of a picture: Rows [Height*Width, hidden], in rows of Width; or what an [Ear] makes of a clip, of Height 1.
+// Where the text model adds more to rows after its first layers, it follows each row.
 type Picture struct {
 	Rows          []float32
 	Height, Width int
@@ -50,10 +51,11 @@ const axes = 3
 
 // show puts the rows of pictures in place of embeddings. For a model whose positions have several axes, it returns them, if there were any, as the
 // engine counts up to 3.6.1: after a picture it goes on at the column after the last one, which is wrong for most
-// pictures, and in later calls with the number of tokens. The graph counts by itself and needs only what is right.
-func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32) {
+// pictures, and in later calls with the number of tokens. The graph counts by itself and needs only what is right. deep is what
+// the graph adds after its first layers, [layers, tokens, hidden], or nil.
+func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32, deep []float32) {
 	if len(s.states) != 1 || len(s.shown) == 0 {
-		return nil
+		return nil, nil
 	}
 	n, width := len(tokens), len(embeddings)/len(tokens)
 	positions, seen := make([]int32, axes*n), false
@@ -64,6 +66,14 @@ func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32)
 			seen = true
 			if s.shown[0].taken == 0 {
 				s.seen = append(s.seen, s.shown[0].key)
+			}
+			if more := s.shown[0].deep(width); len(more) > 0 {
+				if deep == nil {
+					deep = make([]float32, len(more)*n)
+				}
+				for layer := range len(more) / width {
+					copy(deep[(layer*n+i)*width:(layer*n+i+1)*width], more[layer*width:])
+				}
 			}
 			at = s.shown[0].take(embeddings[i*width:(i+1)*width], next)
 			if next = at[2]; s.shown[0].taken == s.shown[0].tokens() {
@@ -76,14 +86,22 @@ func (s *Session) show(tokens []int32, embeddings []float32) (positions []int32)
 		next++
 	}
 	if !seen || !s.pkg.Config.MRope {
-		return nil
+		positions = nil
 	}
-	return positions
+	return positions, deep
+}
+
+// wide is the number of values of a row and of what follows it.
+func (p *Picture) wide() int { return len(p.Rows) / p.tokens() }
+
+// deep is what follows the next row of so many elements.
+func (p *Picture) deep(width int) []float32 {
+	return p.Rows[p.taken*p.wide()+width : (p.taken+1)*p.wide()]
 }
 
 // take copies the next row of a picture and returns its position; next is that of a token of text in its place.
 func (p *Picture) take(row []float32, next int32) [axes]int32 {
-	copy(row, p.Rows[p.taken*len(row):])
+	copy(row, p.Rows[p.taken*p.wide():])
 	if p.taken == 0 {
 		p.began = next
 	}

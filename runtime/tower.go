@@ -31,6 +31,7 @@ type Tower struct {
 	exe   backend.Executable
 	state backend.State
 	patch int // edge of a patch in pixels, if the tower reads patches
+	deep  int // after how many layers of the text model more is added to a row
 	tile  int // edge of a tile in pixels, if the tower reads tiles
 	// together: the tiles of a picture are computed in one call.
 	together bool
@@ -50,6 +51,11 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 		return slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == name })
 	}
 	t := &Tower{pkg: p, exe: exe, state: exe.NewState()}
+	if slices.Contains(part.Graph.Outputs, mnn.DeepRows) {
+		if t.deep = p.Text().deep(); t.deep == 0 {
+			return nil, fmt.Errorf("%s makes rows to add after layers, and the text model takes none: %w", part.GraphFile, tensor.ErrCorrupt)
+		}
+	}
 	switch {
 	case reads(mnn.CornersInput):
 		t.patch = 16
@@ -110,10 +116,34 @@ func (t *Tower) Patches(ctx context.Context, patches []float32, height, width in
 		}
 	}
 	rows, err := t.run(ctx, backend.Call{Embeddings: patches, Tokens: n, All: true, Positions: at})
-	if err == nil && len(rows) != n/(gridCell*gridCell)*t.pkg.Config.HiddenSize {
+	if n /= gridCell * gridCell; err == nil && len(rows) != n*(1+t.deep)*t.pkg.Config.HiddenSize {
 		err = fmt.Errorf("%d x %d patches become %d values: %w", height, width, len(rows), tensor.ErrCorrupt)
 	}
+	if err == nil && t.deep > 0 {
+		rows = sideBySide(rows, n, t.pkg.Config.HiddenSize)
+	}
 	return newPicture(rows, height/gridCell, width/gridCell), err
+}
+
+// deep returns after how many layers the graph adds more to rows of pictures.
+func (p *Part) deep() int {
+	for i := range p.Graph.Ops {
+		if in, ok := p.Graph.Ops[i].Param.(*mnn.Input); ok && p.Graph.Ops[i].Name == mnn.DeepInput && len(in.Dims) > 0 {
+			return int(in.Dims[0])
+		}
+	}
+	return 0
+}
+
+// sideBySide puts what is added to rows, n in each of the slices that follow them, next to the rows.
+func sideBySide(x []float32, n, width int) []float32 {
+	out := make([]float32, 0, len(x))
+	for i := range n {
+		for slice := 0; slice < len(x); slice += n * width {
+			out = append(out, x[slice+i*width:slice+(i+1)*width]...)
+		}
+	}
+	return out
 }
 
 func (t *Tower) run(ctx context.Context, c backend.Call) ([]float32, error) {

@@ -99,7 +99,7 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 		if err != nil {
 			return nil, err
 		}
-		n := len(rows) / s.Source.Model.Hidden
+		n := len(rows) / (s.Source.Model.Hidden * (1 + s.Source.Model.Deep))
 		if i > 0 && len(p.tokens)+n > min(pictureTokens, c.MaxPositions-3*shownWords) {
 			break
 		}

@@ -25,17 +25,19 @@ const (
 	grid    = families + "qwen2_vl"
 	square  = families + "qwen2_5_vl"
 	learned = families + "qwen3_5"
+	deep    = families + "qwen3_vl"
 	tiled   = families + "smolvlm-tied"
 	marked  = families + "gemma3"
 )
 
-// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares or with
-// learned positions, of tiles, and with marks.
+// goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, with
+// learned positions or with a second output, of tiles, and with marks.
 var (
 	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
 	goodMarked  = sync.OnceValues(func() (string, error) { return exportSeeing(marked, "quantize: {bits: 16}") })
 	goodTiled   = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
 	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
+	goodDeep    = sync.OnceValues(func() (string, error) { return exportSeeing(deep, "quantize: {bits: 16}") })
 	goodLearned = sync.OnceValues(func() (string, error) { return exportSeeing(learned, "quantize: {bits: 16}") })
 	goodSquare  = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
 )
@@ -178,6 +180,16 @@ func TestGridPictures(t *testing.T) {
 			})
 		}, []string{"pictures"}, tower)
 	})
+	t.Run("rows of the second output after other layers", func(t *testing.T) {
+		t.Parallel()
+		judged(t, deep, goodDeep, func(e *edition) {
+			e.graph(func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/deep/after_0/rows")
+				_, b := op(e.t, g, "/deep/after_1/rows")
+				a.Inputs, b.Inputs = b.Inputs, a.Inputs
+			})
+		}, []string{"pictures"}, model)
+	})
 	t.Run("squares of another size", func(t *testing.T) {
 		t.Parallel()
 		judged(t, square, goodSquare, func(e *edition) {
@@ -263,7 +275,7 @@ const maxLogit = 3e-4
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	for checkpoint, good := range map[string]func() (string, error){
-		grid: goodGrid, square: goodSquare, learned: goodLearned, tiled: goodTiled, marked: goodMarked,
+		grid: goodGrid, square: goodSquare, learned: goodLearned, deep: goodDeep, tiled: goodTiled, marked: goodMarked,
 	} {
 		dir, err := good()
 		if err != nil {

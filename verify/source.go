@@ -41,6 +41,8 @@ type Source struct {
 type Model struct {
 	// Hidden is the width of the states, Vocab the number of tokens, Layers that of layers.
 	Hidden, Vocab, Layers int
+	// Deep is how many values as wide as a row follow each row of a picture.
+	Deep int
 	// MaxPositions is the longest context that the checkpoint declares, in tokens.
 	MaxPositions int
 	// Bounds are the positions from which attention covers only some of the earlier positions, or uses other rotary

@@ -35,6 +35,7 @@ type executable struct {
 	g       *mnn.Graph
 	options backend.Options
 	logits  int32
+	deep    int32 // a second output, or -1
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
 	norms   []*ops.Norm
@@ -91,7 +92,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.
 // newExecutable is one that is nothing but ops: an expert has no states and no experts.
 func newExecutable(g *mnn.Graph, output int32, o backend.Options) *executable {
 	return &executable{
-		g: g, options: o, logits: output,
+		g: g, options: o, logits: output, deep: ops.DeepRows(g),
 		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
 	}
 }
@@ -222,6 +223,9 @@ func (e *executable) Run(ctx context.Context, states []backend.State, c backend.
 	}
 	if c.Defer {
 		return nil, nil
+	}
+	if f.further != nil {
+		return slices.Concat(f.logits, f.further), nil
 	}
 	return f.logits, nil
 }

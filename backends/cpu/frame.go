@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/llmexport/llmexport/backends/internal/ops"
@@ -34,6 +35,8 @@ type frame struct {
 	embeddings [][]float32 // memory of the inputs
 	positions  [][]int32
 	logits     []float32
+	further    []float32    // the second output, or nil
+	deep       [][]float32  // memory of values that are added after layers
 	values     []ops.Tensor // dynamic ones, by tensor, during a call
 	head       *head        // makes deferred logits, unless they are in logits already
 	peaks      []*peak
@@ -135,6 +138,11 @@ func (f *frame) run(ctx context.Context, c backend.Call) error {
 	f.call = c
 	for _, x := range f.embeddings {
 		copy(x, c.Embeddings)
+	}
+	for _, x := range f.deep {
+		if clear(x); c.Deep != nil && copy(x, c.Deep) != len(c.Deep) {
+			return fmt.Errorf("internal error: %d values to add after layers, the graph wants %d", len(c.Deep), len(x))
+		}
 	}
 	for _, ids := range f.positions {
 		for i, s := range f.states {

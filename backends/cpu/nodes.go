@@ -54,7 +54,7 @@ type fuser struct {
 
 // fuse joins nodes where nothing else reads what lies between them.
 func (e *executable) fuse(plain []node) []node {
-	f := &fuser{e: e, nodes: slices.Clone(plain), maker: make(map[int32]int), uses: map[int32]int{e.logits: 1}, absorb: make([]bool, len(plain))}
+	f := &fuser{e: e, nodes: slices.Clone(plain), maker: make(map[int32]int), uses: map[int32]int{e.logits: 1, e.deep: 1}, absorb: make([]bool, len(plain))}
 	for i, n := range plain {
 		for _, t := range n.outputs {
 			f.maker[t] = i

@@ -38,6 +38,9 @@ func (e *executable) plan(f *frame, nodes []node) error {
 		}
 	}
 	p.uses[e.logits]++
+	if e.deep >= 0 {
+		p.uses[e.deep]++
+	}
 	last := -1
 	if f.key.deferred && e.g.Tensors[e.logits] != mnn.SentenceOutput {
 		last = e.headOf(nodes)
@@ -70,6 +73,12 @@ func (e *executable) plan(f *frame, nodes []node) error {
 		return fmt.Errorf("logits are integers: %w", tensor.ErrCorrupt)
 	}
 	f.logits = out.floats()
+	if e.deep >= 0 {
+		if out = &p.places[e.deep]; !out.float() {
+			return fmt.Errorf("%s are integers: %w", mnn.DeepRows, tensor.ErrCorrupt)
+		}
+		f.further = out.floats()
+	}
 	return nil
 }
 
@@ -202,6 +211,12 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		}
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())
+		return p.put(n, v)
+	case mnn.DeepInput:
+		p.flush()
+		v := p.make(int(prm.Dims[0]), p.tokens, int(prm.Dims[2]))
+		v.buffer.uses++ // calls write it before the first step
+		p.f.deep = append(p.f.deep, v.floats())
 		return p.put(n, v)
 	case "attention_mask":
 		if ops.EveryPair(op.Param.(*mnn.Input)) {

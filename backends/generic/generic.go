@@ -5,6 +5,7 @@ package generic
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/backend"
@@ -38,6 +39,7 @@ type executable struct {
 	g       *mnn.Graph
 	options backend.Options
 	logits  int32
+	deep    int32 // a second output, or -1
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
 	norms   []*ops.Norm
@@ -77,7 +79,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.
 
 func newExecutable(g *mnn.Graph, live []bool, output int32, o backend.Options) *executable {
 	return &executable{
-		g: g, options: o, logits: output, live: live,
+		g: g, options: o, logits: output, deep: ops.DeepRows(g), live: live,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), consts: make([]ops.Tensor, len(g.Ops)),
 		last: make([]int, len(g.Tensors)),
 	}
@@ -162,6 +164,9 @@ func (e *executable) Run(ctx context.Context, states []backend.State, c backend.
 		return nil, nil
 	}
 	r.state.logits = nil
+	if e.deep >= 0 {
+		return slices.Concat(logits, r.vals[e.deep].Floats), nil
+	}
 	return logits, nil
 }
 
@@ -226,7 +231,7 @@ func (r *run) ops(ctx context.Context) error {
 			}
 		}
 		for _, t := range op.Inputs {
-			if r.exe.last[t] == i && t != r.exe.logits {
+			if r.exe.last[t] == i && t != r.exe.logits && t != r.exe.deep {
 				r.vals[t] = ops.Tensor{}
 			}
 		}
@@ -305,6 +310,12 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
 	case "input_ids":
 		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
+	case mnn.DeepInput:
+		y := ops.NewFloats(int(p.Dims[0]), c.Tokens, int(p.Dims[2]))
+		if c.Deep != nil && copy(y.Floats, c.Deep) != len(c.Deep) {
+			return ops.Tensor{}, fmt.Errorf("internal error: %d values to add after layers, the graph wants %d", len(c.Deep), len(y.Floats))
+		}
+		return y, nil
 	case "attention_mask":
 		if ops.EveryPair(p) {
 			return ops.NewFloats(1, c.Tokens, c.Tokens), nil

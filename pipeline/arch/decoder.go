@@ -56,6 +56,8 @@ type Decoder struct {
 
 	// Inserted: rows of towers can take the place of token rows, so the states before the first layer keep their coordinates.
 	Inserted bool
+	// Deep is after how many of the first layers values are added to rows that are inserted: each row comes with as many more.
+	Deep int
 
 	// Precision is "normal" if hidden states exceed the range of fp16 (65504), else empty.
 	Precision string

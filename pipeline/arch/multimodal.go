@@ -64,7 +64,7 @@ var multimodals = map[string]multimodal{
 	"qwen3_5_moe": {"Qwen3_5MoeForConditionalGeneration", map[string]textModel{
 		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
 	}, nil, nil},
-	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil, nil},
+	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil, qwen3VLTower},
 	"smolvlm":  {"SmolVLMForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"smolvlm_vision", "smolvlm"}.tower},
 	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{
 		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
@@ -145,7 +145,7 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		return nil, err
 	}
 	if v != nil {
-		c.towers, d.Inserted = append(c.towers, v.t), true
+		c.towers, d.Inserted, d.Deep = append(c.towers, v.t), true, len(v.t.Deep)
 		if d.EmbeddingScale != 0 {
 			v.t.Scale = 1 / d.EmbeddingScale
 		}

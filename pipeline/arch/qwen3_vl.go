@@ -1,5 +1,44 @@
 package arch
 
+import "strconv"
+
+// deepLayers is how many layers of the text model rows are added after: the engine has the number built in.
+const deepLayers = 3
+
+// qwen3VLTower describes the tower of Qwen3-VL: that of Qwen3.5, of which the states after some layers become rows too.
+func qwen3VLTower(c *Config, width int) *vision {
+	// Published files have the second word.
+	v := beginQwen3(c, width, "qwen3_vl_vision", "qwen3_vl")
+	if v == nil {
+		return nil
+	}
+	t := v.t
+	const key = "deepstack_visual_indexes"
+	layers := []int{8, 16, 24}
+	if v.Has(key) {
+		layers = v.Ints(key, 0, maxLayers)
+	}
+	if n := len(layers); n != deepLayers && v.Good(key) {
+		v.unsupported(key, "%d layers instead of %d, which the engine has built in", n, deepLayers)
+	}
+	n := t.Cell * t.Cell * t.Hidden
+	for i, after := range layers {
+		if i > 0 && after <= layers[i-1] {
+			v.unsupported(key, "%v is not in ascending order", layers)
+		}
+		if after >= v.layers && v.Good("depth") {
+			v.Wrong(key, "%d, but there are %d layers", after, v.layers)
+		}
+		p := v.prefix + "deepstack_merger_list." + strconv.Itoa(i) + "."
+		t.Deep = append(t.Deep, Deep{After: after, Projector: Projector{
+			Norm: v.norm(p+"norm", n), In: linearOf(p+"linear_fc1", n, n, true), Out: linearOf(p+"linear_fc2", width, n, true), Activation: GELU,
+		}})
+	}
+	v.readSections(true, 24, 20, 20)
+	t.Pad = c.tokenID("image_token_id", "image_token_index", 151655)
+	return v.finish()
+}
+
 // qwen35Tower describes the tower of Qwen3.5: that of Qwen2-VL with larger patches and learned positions, which are interpolated.
 func qwen35Tower(c *Config, width int) *vision {
 	// Published files have the second word.

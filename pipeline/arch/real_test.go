@@ -46,7 +46,7 @@ var hubFiles = []struct {
 	{"Qwen3-235B-A22B-Instruct-2507", 235_093_634_560, expertTensorsOf("mlp", 0, 94, 128, 4096, 1536, "gate_proj", "up_proj", "down_proj")},
 	{"Qwen3-30B-A3B", 30_532_122_624, expertTensorsOf("mlp", 0, 48, 128, 2048, 768, "gate_proj", "up_proj", "down_proj")},
 	{"Qwen3-Next-80B-A3B-Instruct", 79_674_391_296, expertTensorsOf("mlp", 0, 48, 512, 2048, 512, "gate_proj", "up_proj", "down_proj")},
-	{"Qwen3-VL-2B-Instruct", 1_720_574_976, nil},
+	{"Qwen3-VL-2B-Instruct", 2_127_532_032, nil},
 	{"Qwen3.5-0.8B", 852_985_920, nil},
 	{"Qwen3.5-35B-A3B", 34_660_610_688, stackedTensorsOf("mlp", 40, 256, 2048, 512, false)},
 	{"Qwen3.6-27B", 27_356_728_560, nil},

@@ -62,6 +62,9 @@ func modelSummary(m *Model) []string {
 			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
 				t.Pool, t.Pool, t.Scale, t.Marks), t.Marks > 0)),
 			describeProjector(&t.Projector))
+		for _, deep := range t.Deep {
+			lines = append(lines, fmt.Sprintf("after layer %d %s", deep.After, describeProjector(&deep.Projector)))
+		}
 		for _, line := range summary(&Decoder{Layers: t.Layers, Ropes: ropesOf(t.Layers)})[1:] {
 			lines = append(lines, "tower "+line)
 		}

@@ -37,6 +37,8 @@ type Tower struct {
 	// Cell is the edge of a cell, in rows; 1 where rows stay as they are.
 	Cell int
 	Projector
+	// Deep, for a Grid, makes more rows of the states after earlier layers, in order. The text model adds them after its first layers.
+	Deep []Deep
 
 	// Pool above 1: rows are the means of Pool x Pool adjacent ones, before Norm, instead of cells.
 	Pool int
@@ -61,6 +63,12 @@ type Tiles struct {
 	Whole string
 	// Most is the length that the library gives the longer edge of a picture, in pixels, where the repository says nothing else.
 	Most int
+}
+
+// Deep makes rows of the states after a layer, before PostNorm.
+type Deep struct {
+	After int
+	Projector
 }
 
 // Projector makes rows as wide as those of the text model of cells.
@@ -132,4 +140,7 @@ func (t *Tower) weights(f func(Weight)) {
 	}
 	t.PostNorm.vectors(f)
 	t.Projector.weights(f)
+	for i := range t.Deep {
+		t.Deep[i].weights(f)
+	}
 }

@@ -56,6 +56,9 @@ type pictureConfig struct {
 	// Most and Whole are those of a tower that reads tiles.
 	Most  int   `json:"image_max_size,omitempty"`
 	Whole int32 `json:"global_image,omitempty"`
+	// Side is that of the square of learned positions, and Deep says that the text model takes rows after its first layers too.
+	Side int  `json:"num_grid_per_side,omitempty"`
+	Deep bool `json:"has_deepstack,omitempty"`
 }
 
 // soundConfig says how the engine reads sound.
@@ -91,7 +94,10 @@ func llmConfig(p *Planned) ([]byte, error) {
 		if c.MRope = t.Grid; t.Grid {
 			size = lower.GridDefault(t)
 		}
-		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole}
+		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole, 0, len(t.Deep) > 0}
+		if t.Grid {
+			c.Side = t.PositionSide()
+		}
 		if t.Tiles != nil {
 			c.Unit = t.Size
 		}

@@ -101,7 +101,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 // verifyModel returns the facts about a model that checks use.
 func verifyModel(d *arch.Decoder) verify.Model {
 	m := verify.Model{
-		Hidden: d.Hidden, Vocab: d.Vocab, Layers: len(d.Layers), MaxPositions: d.MaxPositions, Bounds: d.Bounds(), Kinds: d.Kinds(),
+		Hidden: d.Hidden, Vocab: d.Vocab, Layers: len(d.Layers), Deep: d.Deep, MaxPositions: d.MaxPositions, Bounds: d.Bounds(), Kinds: d.Kinds(),
 		AbsolutePositions: d.AbsolutePositions(), Embedding: cmp.Or(d.Lookup, d.Embedding).Tensor, Claimed: d.Claimed, Views: map[string][]string{},
 	}
 	for i := range d.Views {

@@ -3,8 +3,10 @@ package forward
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // checkProjector checks the matrices of a projector of cells of so many elements.
@@ -20,6 +22,20 @@ func (m *Model) checkProjector(p *arch.Projector, cell int) error {
 		m.checkOptional(slot{"gate of the projector", &p.Gate, p.In.Weight.Rows, cell}),
 		m.checkOptional(slot{"second matrix of the projector", &p.Out, p.Out.Weight.Rows, p.In.Weight.Rows}),
 	)
+}
+
+// checkDeep checks what makes rows of states after layers.
+func (m *Model) checkDeep(t *arch.Tower, cell int) error {
+	for i := range t.Deep {
+		d := &t.Deep[i]
+		if !t.Grid || d.After < 0 || d.After >= len(t.Layers) || i > 0 && d.After <= t.Deep[i-1].After || d.Out.Weight.Rows != t.Out.Weight.Rows {
+			return fmt.Errorf("rows of %d elements of the states after layer %d: %w", d.Out.Weight.Rows, d.After, tensor.ErrCorrupt)
+		}
+		if err := m.checkProjector(&d.Projector, cell); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // project turns the states of a picture, with those of a cell next to each other, into rows. It changes x.

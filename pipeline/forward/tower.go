@@ -44,6 +44,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		m.checkNorm("norm before the layers", t.PreNorm, t.Hidden),
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
 		m.checkProjector(&t.Projector, cell),
+		m.checkDeep(t, cell),
 		m.checkLayers(),
 	)
 	if err == nil && t.Positions.Tensor != "" {
@@ -94,7 +95,7 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.layers(ctx, x, Equal(1, d.States()), Windows{}); err != nil {
+	if err := t.layers(ctx, x, Equal(1, d.States()), Windows{}, func(int) error { return nil }); err != nil {
 		return nil, err
 	}
 	if d.DropFirst {
@@ -111,7 +112,8 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	return rows, err
 }
 
-// GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells.
+// GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells. A row is
+// followed by what is added to it after layers of the text model.
 func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width int) ([]float32, error) {
 	d := t.tower
 	n := height * width
@@ -130,14 +132,40 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	if err := cmp.Or(err, t.interpolate(x, w.Places, height, width)); err != nil {
 		return nil, err
 	}
-	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}); err != nil {
+	var deep [][]float32
+	after := func(layer int) error {
+		for i := range d.Deep {
+			if d.Deep[i].After != layer {
+				continue
+			}
+			y, err := t.project(ctx, &d.Deep[i].Projector, slices.Clone(x))
+			if err != nil {
+				return err
+			}
+			deep = append(deep, y)
+		}
+		return nil
+	}
+	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}, after); err != nil {
 		return nil, err
 	}
 	y, err := t.project(ctx, &d.Projector, x)
 	if err != nil {
 		return nil, err
 	}
-	return restored(y, order, d.Cell*d.Cell, d.Out.Weight.Rows), nil
+	n = d.Out.Weight.Rows
+	return restored(sideBySide(n, append([][]float32{y}, deep...)...), order, d.Cell*d.Cell, (1+len(deep))*n), nil
+}
+
+// sideBySide puts the rows of lists next to each other.
+func sideBySide(width int, lists ...[]float32) []float32 {
+	out := make([]float32, 0, len(lists)*len(lists[0]))
+	for at := 0; at < len(lists[0]); at += width {
+		for _, x := range lists {
+			out = append(out, x[at:at+width]...)
+		}
+	}
+	return out
 }
 
 // squares returns the patches in an order in which those of a square follow one another, and the sizes of the squares; cells stay whole.
@@ -179,14 +207,18 @@ func restored(x []float32, order []int, cell, width int) []float32 {
 	return out
 }
 
-// layers applies all layers, and the norm after them, in place. Those that attend within squares have other windows.
-func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows) error {
+// layers applies all layers, and the norm after them, in place. Those that attend within squares have other windows. After each
+// layer it calls after.
+func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows, after func(layer int) error) error {
 	for i, l := range t.tower.Layers {
 		w := whole
 		if squareOf(l) > 0 {
 			w = squares
 		}
 		if err := t.pass.Layer(i).Forward(ctx, x, w); err != nil {
+			return err
+		}
+		if err := after(i); err != nil {
 			return err
 		}
 	}

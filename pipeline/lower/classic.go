@@ -44,6 +44,10 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if d.Pooling == nil {
 		index = b.input("logits_index", mnn.DTInt32, 1)
 	}
+	var deep value
+	if d.Deep > 0 {
+		deep = b.input(mnn.DeepInput, mnn.DTFloat, int32(d.Deep), -1, hidden)
+	}
 	h := b.embedded(ids)
 	b.chooseMasks()
 	for _, r := range ropes(d) {
@@ -53,6 +57,10 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		var err error
 		if h, err = b.layer(i, l, h); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
+		}
+		if i < d.Deep {
+			at := "/deep/after_" + strconv.Itoa(i)
+			h = b.binary(at, mnn.BinaryAdd, h, b.slice(at+"/rows", deep, b.list(int32(i)), int32(i+1), 0))
 		}
 	}
 	if d.Pooling != nil {

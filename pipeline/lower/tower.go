@@ -30,9 +30,28 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	if t.Positions.Tensor != "" {
 		x = b.interpolated(t, x)
 	}
-	x, err := b.towerLayers(t, x)
+	var deep []value
+	after := func(layer int, x value) error {
+		for i := range t.Deep {
+			if t.Deep[i].After != layer {
+				continue
+			}
+			at := "/deep/" + strconv.Itoa(i) + "/"
+			y, err := b.joined(at, t, &t.Deep[i].Projector, b.reshape(at+"cells", x, 1, -1, cell*cell*hidden))
+			if err != nil {
+				return err
+			}
+			deep = append(deep, b.reshape(at+"rows", y, 1, -1, int32(t.Out.Weight.Rows)))
+		}
+		return nil
+	}
+	x, err := b.towerLayers(t, x, after)
 	if err != nil {
 		return nil, err
+	}
+	if len(deep) > 0 {
+		b.g.Outputs = append(b.g.Outputs, mnn.DeepRows)
+		b.concat(mnn.DeepRows, 0, deep...)
 	}
 	x = b.reshape("/cells/rows", x, 1, -1, cell*cell*hidden)
 	if x, err = b.joined("/projector/", t, &t.Projector, x); err != nil {
@@ -78,7 +97,7 @@ func tower(t *arch.Tower) (*Part, error) {
 	if t.PreNorm != nil {
 		x = b.norm("/pre_norm", x, t.PreNorm)
 	}
-	x, err := b.towerLayers(t, x)
+	x, err := b.towerLayers(t, x, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +120,18 @@ func tower(t *arch.Tower) (*Part, error) {
 	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
 }
 
-// towerLayers applies the layers of a tower, and the norm after them.
-func (b *builder) towerLayers(t *arch.Tower, x value) (value, error) {
+// towerLayers applies the layers of a tower, and the norm after them. After each layer it calls after, if that is not nil.
+func (b *builder) towerLayers(t *arch.Tower, x value, after func(layer int, x value) error) (value, error) {
 	var err error
 	for i, l := range t.Layers {
 		if x, err = b.layer(i, l, x); err != nil {
 			return 0, fmt.Errorf("%s: layer %d: %w", mnn.VisualPart, i, err)
+		}
+		if after == nil {
+			continue
+		}
+		if err := after(i, x); err != nil {
+			return 0, fmt.Errorf("%s: rows after layer %d: %w", mnn.VisualPart, i, err)
 		}
 	}
 	if t.PostNorm != nil {

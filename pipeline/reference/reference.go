@@ -137,7 +137,8 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	return h, m.Norm(h)
 }
 
-// HiddenWith is Hidden for one window whose tokens pad become rows [n, Hidden], in order. For a model whose positions have several axes,
+// HiddenWith is Hidden for one window whose tokens pad become rows [n, Hidden], in order; each row of a model whose Deep is not 0 is followed
+// by what is added to it after the first layers. For a model whose positions have several axes,
 // grids are the heights and widths of the pictures, in rows.
 func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error) {
 	windows, width := [][]int32{window}, m.decoder.Hidden
@@ -145,13 +146,21 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	if err != nil {
 		return nil, err
 	}
+	deep := make([][]float32, m.decoder.Deep)
+	for i := range deep {
+		deep[i] = make([]float32, len(h))
+	}
 	for i, token := range window {
-		if token == pad && len(rows) >= width {
-			at := h[i*width : (i+1)*width]
-			rows = rows[copy(at, rows):]
-			if s := m.decoder.EmbeddingScale; s != 0 {
-				kernel.Scale(at, at, float32(s))
-			}
+		if token != pad || len(rows) < (1+len(deep))*width {
+			continue
+		}
+		at := h[i*width : (i+1)*width]
+		rows = rows[copy(at, rows):]
+		if s := m.decoder.EmbeddingScale; s != 0 {
+			kernel.Scale(at, at, float32(s))
+		}
+		for _, x := range deep {
+			rows = rows[copy(x[i*width:(i+1)*width], rows):]
 		}
 	}
 	w := m.windows(windows)
@@ -161,7 +170,13 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	if grids != nil {
 		w.Places = places(window, pad, grids)
 	}
-	if err := m.layers(ctx, h, w, func(int, []float32) error { return nil }); err != nil {
+	add := func(layer int, h []float32) error {
+		if layer < len(deep) {
+			kernel.Add(h, h, deep[layer])
+		}
+		return nil
+	}
+	if err := m.layers(ctx, h, w, add); err != nil {
 		return nil, err
 	}
 	return h, m.Norm(h)

@@ -80,6 +80,8 @@ type Call struct {
 	// Positions, if set, are the positions [axes, Tokens] of the tokens of the only state, for graphs whose positions have several axes. Without
 	// them all axes count tokens.
 	Positions []int32
+	// Deep, if set, are values [slices, Tokens, hidden] that the graph adds after its first layers; without them they are 0.
+	Deep []float32
 	// Offset is added to the positions of the tokens; whether the cache holds the positions before is not checked.
 	Offset int
 	// All requests the logits of every position instead of the last.
@@ -132,7 +134,8 @@ type State interface {
 // Executable is a compiled graph, safe for concurrent use with different states.
 type Executable interface {
 	NewState() State
-	// Run appends the call's tokens to each state, with the results of one call for each. Embeddings and logits hold
+	// Run appends the call's tokens to each state, with the results of one call for each. A tower's further rows, [mnn.DeepRows], follow
+	// its rows. Embeddings and logits hold
 	// one state after another; a state's logits are [1 or Tokens, vocabulary] and valid until the next call with the
 	// first of the states. States are different ones.
 	Run(ctx context.Context, states []State, c Call) (logits []float32, err error)

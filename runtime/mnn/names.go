@@ -37,5 +37,12 @@ const (
 	SoundRows     = "audio_embeds"
 )
 
+// DeepRows is a second output of a tower that reads patches, [slices, rows, hidden], and DeepInput the input of the text model for it. What is
+// in slice i is added after layer i.
+const (
+	DeepRows  = "deepstack_feature"
+	DeepInput = "deepstack_embeds"
+)
+
 // LayerOutput names the op that adds the last branch of layer i to the residual stream.
 func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }

@@ -226,17 +226,19 @@ var multimodalFamilies = map[string]family{
 	"qwen3_vl": {
 		config: seeing("qwen3-untied", "qwen3_vl_text", object{
 			"model_type": "qwen3_vl", "architectures": []string{"Qwen3VLForConditionalGeneration"}, "tie_word_embeddings": false,
-			"vision_config":  merged(qwenTower, object{"deepstack_visual_indexes": []int{0}, "num_position_embeddings": 16}),
+			"vision_config":  merged(qwenTower, object{"patch_size": 16, "depth": 3, "deepstack_visual_indexes": []int{0, 1, 2}, "num_position_embeddings": 16}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		}, "layer_types", "sliding_window", "use_sliding_window", "max_window_layers"),
 		honours: inner("text_config", oneOf(qwen3Text, each("head_dim", removed))),
 		refuses: []refusal{
+			{`vision_config.deepstack_visual_indexes: 2 layers instead of 3`, object{"vision_config.deepstack_visual_indexes": []int{0, 1}}},
+			{`vision_config.num_position_embeddings: 17 is not a square`, object{"vision_config.num_position_embeddings": 17}},
 			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
 			{`text_config.use_sliding_window: true`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16, "text_config.max_window_layers": 0}},
 			{`text_config.layer_types`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16, "text_config.layer_types": kinds("sfs")}},
 		},
 		same:   []object{{"text_config.rope_parameters.mrope_interleaved": true}},
-		shapes: inner("text_config", with(plain, object{}, object{}, object{})),
+		shapes: seen(plain),
 	},
 	"qwen3_vl_moe": {
 		config: seeing("qwen3_moe", "qwen3_vl_moe_text", object{

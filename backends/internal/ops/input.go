@@ -20,6 +20,11 @@ func CheckInput(g *mnn.Graph, op *mnn.Op) error {
 		return nil
 	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput, mnn.FeaturesInput:
 		return nil
+	case mnn.DeepInput:
+		if p := op.Param.(*mnn.Input); len(p.Dims) != 3 || p.Dims[0] < 1 || p.Dims[2] < 1 {
+			return fmt.Errorf("%v values: %w", p.Dims, tensor.ErrUnsupported)
+		}
+		return nil
 	}
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
 }

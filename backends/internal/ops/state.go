@@ -77,6 +77,14 @@ func (m *Memory) Commit(tokens int) {
 	}
 }
 
+// DeepRows finds the second output of a tower, or returns -1.
+func DeepRows(g *mnn.Graph) int32 {
+	if !slices.Contains(g.Outputs, mnn.DeepRows) {
+		return -1
+	}
+	return int32(slices.Index(g.Tensors, mnn.DeepRows))
+}
+
 // Logits finds the output of a graph: the logits of a language model, the vector of an embedding model, or the rows of an encoder of other input.
 func Logits(g *mnn.Graph) (int32, error) {
 	for i, name := range g.Tensors {

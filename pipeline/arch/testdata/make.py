@@ -307,6 +307,8 @@ QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, 
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32)
 DELTA_SMALL = dict(DELTA, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"])
+QWEN3_VL = dict(
+    depth=4, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25, deepstack_visual_indexes=[0, 1, 2])
 QWEN3_5 = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
@@ -374,6 +376,15 @@ VISION = {
         scale_factor=1, tie_word_embeddings=True), tiled(28)),
     "idefics3-cells": ("Idefics3", TILES, dict(model_type="llama", head_dim=12, attention_bias=True, **rope(**LLAMA3)), dict(
         SIGLIP, num_hidden_layers=1, image_size=48), dict(scale_factor=3), tiled(48)),
+    "qwen3_vl": ("Qwen3VL", QWEN, dict(head_dim=16, num_hidden_layers=4, **rope(rope_theta=5e6, mrope_section=[4, 2, 2])), QWEN3_VL, {}, dict(
+        image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
+    "qwen3_vl-tied": ("Qwen3VL", QWEN, dict(
+        head_dim=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True, **rope(mrope_section=[4, 4, 4])), dict(
+        QWEN3_VL, hidden_size=40, num_heads=5, num_position_embeddings=16, hidden_act="gelu", deepstack_visual_indexes=[0, 2, 3]), dict(
+        tie_word_embeddings=True), None),
+    "qwen3_vl-corners": ("Qwen3VL", QWEN, dict(hidden_size=48, head_dim=16, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, attention_bias=True,
+        **rope(rope_theta=1e6, mrope_section=[2, 3, 3])), dict(
+        QWEN3_VL, depth=3, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
     "qwen3_5": ("Qwen3_5", QWEN, dict(DELTA_SMALL, **rope(partial_rotary_factor=0.5, mrope_section=[2, 1, 1])), QWEN3_5, {}, dict(
         image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
     "qwen3_5-tied": ("Qwen3_5", QWEN, dict(
@@ -464,6 +475,7 @@ def pictured(name, model, tok, rng):
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen3_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_5_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
@@ -485,7 +497,10 @@ def pictured(name, model, tok, rng):
         pixels = torch.stack(pixels)
     if tiles:
         pixels = pixels[None]
-    rows = [r.float() for r in model.get_image_features(pixels, **more).pooler_output]
+    seen = model.get_image_features(pixels, **more)
+    rows = [r.float() for r in seen.pooler_output]
+    if deep := getattr(seen, "deepstack_features", None):  # what is added after the first layers, next to the rows
+        rows = [torch.cat([r, *(layer[i].float() for layer in deep)], -1) for i, r in enumerate(rows)]
     encode = lambda text: tok.encode(text, add_special_tokens=False).ids
     around = ([tok.token_to_id(start)], [tok.token_to_id(end)]) if start else ([], [])
     if tiles:
