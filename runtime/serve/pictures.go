@@ -84,7 +84,7 @@ func readImage(part *template.Object) (sight, error) {
 
 // readDataURL returns the bytes of data:image/TYPE;base64,DATA.
 func readDataURL(address string) ([]byte, error) {
-	const example = "data:image/png;base64,..."
+	const example = "data:image/png;base64,DATA"
 	scheme, rest, ok := strings.Cut(address, ":")
 	if !ok || !strings.EqualFold(scheme, "data") {
 		return nil, errors.New("this server fetches no pictures and opens no files: send the picture itself, as " + example)
