@@ -176,7 +176,7 @@ func TestPicturesRefused(t *testing.T) {
 	_, set := withTower(t, dir)
 	s := newServerOf(t, dir, set)
 	user := func(parts string) string { return `{"messages":[{"role":"user","content":[` + parts + `]}]}` }
-	const fetches, data = "fetches no pictures and opens no files", "must be data:image/png;base64,..."
+	const fetches, data = "fetches no pictures and opens no files", "must be data:image/png;base64,DATA"
 	for name, c := range map[string]struct{ body, want string }{
 		"http":           {user(image("http://127.0.0.1/x.png")), fetches},
 		"https":          {user(image("https://example.org/x.png")), fetches},
