@@ -172,5 +172,9 @@ func (d *Dialogue) encode(ctx context.Context, turns []Turn) (*runtime.Prompt, e
 	if err != nil {
 		return nil, err
 	}
-	return marks.Encode(d.pkg, text, pictures)
+	p, err := marks.Encode(d.pkg, text, pictures)
+	if err != nil && len(pictures) > 0 {
+		err = &PictureError{err}
+	}
+	return p, err
 }

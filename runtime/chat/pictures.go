@@ -76,7 +76,7 @@ type part struct {
 	picture *runtime.Prompt
 }
 
-// PictureError is that of a picture in a message that cannot be read.
+// PictureError is that of a message whose picture cannot be read, or cannot stand where it is.
 type PictureError struct{ Err error }
 
 func (e *PictureError) Error() string { return e.Err.Error() }
