@@ -132,7 +132,7 @@ func wantError(t *testing.T, config []byte, infos []tensor.Info, opts Options, k
 
 // withoutLogits are model types whose tensors are those of others under other names: their tests rename checkpoints.
 var withoutLogits = []string{
-	"baichuan", "chatglm", "internlm2", "kimi_k2", "llama4", "mistral3", "qwen3_5_moe", "qwen3_vl_moe",
+	"baichuan", "chatglm", "internlm2", "kimi_k2", "llama4", "mistral3", "qwen3_5_moe",
 }
 
 func TestFamilies(t *testing.T) {

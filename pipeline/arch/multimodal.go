@@ -68,7 +68,7 @@ var multimodals = map[string]multimodal{
 	"smolvlm":  {"SmolVLMForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"smolvlm_vision", "smolvlm"}.tower},
 	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{
 		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
-	}, nil, nil},
+	}, nil, qwen3VLTower},
 }
 
 // ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object.

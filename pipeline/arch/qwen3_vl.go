@@ -8,7 +8,7 @@ const deepLayers = 3
 // qwen3VLTower describes the tower of Qwen3-VL: that of Qwen3.5, of which the states after some layers become rows too.
 func qwen3VLTower(c *Config, width int) *vision {
 	// Published files have the second word.
-	v := beginQwen3(c, width, "qwen3_vl_vision", "qwen3_vl")
+	v := beginQwen3(c, width, c.family+"_vision", c.family)
 	if v == nil {
 		return nil
 	}

@@ -243,7 +243,7 @@ var multimodalFamilies = map[string]family{
 	"qwen3_vl_moe": {
 		config: seeing("qwen3_moe", "qwen3_vl_moe_text", object{
 			"model_type": "qwen3_vl_moe", "architectures": []string{"Qwen3VLMoeForConditionalGeneration"}, "tie_word_embeddings": false,
-			"vision_config":  merged(qwenTower, object{"deepstack_visual_indexes": []int{0}, "num_position_embeddings": 16}),
+			"vision_config":  merged(qwenTower, object{"patch_size": 16, "depth": 3, "deepstack_visual_indexes": []int{0, 1, 2}, "num_position_embeddings": 16}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		}, "sliding_window", "use_sliding_window"),
 		honours: inner("text_config", oneOf(qwen3Text, []object{
@@ -258,7 +258,7 @@ var multimodalFamilies = map[string]family{
 			{`text_config.norm_topk_prob: false`, object{"text_config.norm_topk_prob": false}},
 			{`text_config.use_sliding_window: true`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16}},
 		},
-		shapes: inner("text_config", with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3, "mlp_only_layers": []int{}},
+		shapes: seen(with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3, "mlp_only_layers": []int{}},
 			object{"num_local_experts": 3, "num_experts_per_tok": 1},
 			object{"moe_intermediate_size": 33, "mlp_only_layers": []int{1, 3}})),
 	},

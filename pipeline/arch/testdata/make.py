@@ -309,6 +309,7 @@ GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch
 DELTA_SMALL = dict(DELTA, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"])
 QWEN3_VL = dict(
     depth=4, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25, deepstack_visual_indexes=[0, 1, 2])
+MOE_SMALL = dict(tie_word_embeddings=False, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 QWEN3_5 = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
@@ -385,6 +386,14 @@ VISION = {
     "qwen3_vl-corners": ("Qwen3VL", QWEN, dict(hidden_size=48, head_dim=16, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, attention_bias=True,
         **rope(rope_theta=1e6, mrope_section=[2, 3, 3])), dict(
         QWEN3_VL, depth=3, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
+    "qwen3_vl_moe": ("Qwen3VLMoe", QWEN, dict(MOE_SMALL, head_dim=16, num_hidden_layers=3, **rope(rope_theta=5e6, mrope_section=[4, 2, 2])), QWEN3_VL, {}, None),
+    "qwen3_vl_moe-tied": ("Qwen3VLMoe", QWEN, dict(
+        head_dim=8, num_hidden_layers=4, num_experts=3, num_experts_per_tok=1, moe_intermediate_size=24, tie_word_embeddings=True, mlp_only_layers=[1],
+        **rope(mrope_section=[2, 1, 1])), dict(
+        QWEN3_VL, depth=3, hidden_size=16, num_heads=2, num_position_embeddings=16), dict(tie_word_embeddings=True), None),
+    "qwen3_vl_moe-corners": ("Qwen3VLMoe", QWEN, dict(
+        MOE_SMALL, hidden_size=48, head_dim=16, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, num_experts=5, num_experts_per_tok=3,
+        **rope(rope_theta=1e6, mrope_section=[2, 3, 3])), dict(QWEN3_VL, depth=3, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
     "qwen3_5": ("Qwen3_5", QWEN, dict(DELTA_SMALL, **rope(partial_rotary_factor=0.5, mrope_section=[2, 1, 1])), QWEN3_5, {}, dict(
         image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
     "qwen3_5-tied": ("Qwen3_5", QWEN, dict(
@@ -475,6 +484,7 @@ def pictured(name, model, tok, rng):
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen3_vl_moe_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_5_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
