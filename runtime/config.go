@@ -87,8 +87,9 @@ type Config struct {
 		AbsolutePositions string `json:"absolute_positions"`
 		// Parts names the parts of the package other than the text model.
 		Parts []string `json:"parts"`
-		// AfterPicture is what chat templates of the model's library write after a picture.
-		AfterPicture string `json:"after_picture"`
+		// BeforePicture and AfterPicture are what the model's library writes before and after a picture in a conversation.
+		BeforePicture string `json:"before_picture"`
+		AfterPicture  string `json:"after_picture"`
 	} `json:"llmexport"`
 }
 

@@ -13,7 +13,8 @@ func gemma3Tower(c *Config, width int) *vision {
 	c.Inert("initializer_range")
 	t := v.t
 	t.Mean, t.Deviation, t.Start, t.End, v.marked = halves3, halves3, "<start_of_image>", "<end_of_image>", true
-	t.Loss = "the library puts two line ends before and after a picture: write them in the prompt"
+	t.Before, t.After = "\n\n", "\n\n"
+	t.Loss = "the library puts two line ends before and after a picture; chat and serve do, prompts of your own have to have them"
 	const key = "mm_tokens_per_image"
 	rows := c.Range(key, 1, maxPixels, 256)
 	side := int(math.Sqrt(float64(rows)))

@@ -50,8 +50,8 @@ type Tower struct {
 	// Pad is the id in place of which rows are put. Start and End are the words around them, empty without.
 	Pad        int
 	Start, End string
-	// After is what the checkpoint's chat template writes after a picture.
-	After string
+	// Before and After are what the checkpoint's library writes before and after a picture in a conversation.
+	Before, After string
 	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing.
 	Loss string
 }

@@ -148,8 +148,9 @@ type runConfig struct {
 		Absolute string `json:"absolute_positions,omitempty"`
 		// Parts are the names of the parts other than the text model.
 		Parts []string `json:"parts,omitempty"`
-		// After is what follows a picture in prompts.
-		After string `json:"after_picture,omitempty"`
+		// Before and After are what stands around a picture in conversations.
+		Before string `json:"before_picture,omitempty"`
+		After  string `json:"after_picture,omitempty"`
 	} `json:"llmexport"`
 
 	// halfAtNormal reports whether a backend of the target stores halves at precision normal, so that a model that needs more
@@ -206,7 +207,8 @@ func (p *Planned) runConfig() runConfig {
 	c := newRunConfig(p.Plan, p.Source.Facts.Sampling, halfAtNormal)
 	c.Own.MinimumEngine, c.Own.Absolute = p.Target.Minimum, p.Source.Decoder.AbsolutePositions()
 	if p.Source.Pictures != nil {
-		c.Own.After = p.Source.Model.Towers[0].After
+		t := p.Source.Model.Towers[0]
+		c.Own.Before, c.Own.After = t.Before, t.After
 	}
 	return c
 }

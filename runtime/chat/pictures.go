@@ -50,6 +50,9 @@ func (m *Marks) Encode(p *runtime.Package, rendered string, pictures []*runtime.
 		if after := p.Config.LLMExport.AfterPicture; i > 0 && !strings.HasPrefix(text, after) {
 			text = after + text
 		}
+		if before := p.Config.LLMExport.BeforePicture; found && !strings.HasSuffix(text, before) {
+			text += before
+		}
 		if text != "" {
 			tokens, err := p.Tokenizer.TryEncode(text)
 			if err != nil {

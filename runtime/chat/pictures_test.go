@@ -66,11 +66,12 @@ func continued(t *testing.T, p *runtime.Package, s *runtime.Session, tower *runt
 // picture is used again for it alone.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ family, size, after string }{
-		{"llava", "", "\n"},
-		{"internvl", "", "\n"},
-		{"qwen2_vl", "<hw>56,84</hw>", " "},
-		{"smolvlm", "<hw>32,64</hw>", " "},
+	for _, c := range []struct{ family, size, before, after string }{
+		{"llava", "", "", "\n"},
+		{"internvl", "", "", "\n"},
+		{"gemma3", "", "\n\n", "\n\n"},
+		{"qwen2_vl", "<hw>56,84</hw>", "", " "},
+		{"smolvlm", "<hw>32,64</hw>", "", " "},
 	} {
 		t.Run(c.family, func(t *testing.T) {
 			t.Parallel()
@@ -82,14 +83,14 @@ func TestPictures(t *testing.T) {
 			d := chat.New(p, tmpl, s, 256)
 			d.Tower = tower
 			mark := func(file string) string { return "<img>" + c.size + files + file + "</img>" }
-			prompt := "<s>user\nLook at " + mark("rgb.jpg") + c.after + "now.</s>\n<s>assistant\n"
+			prompt := "<s>user\nLook at " + c.before + mark("rgb.jpg") + c.after + "now.</s>\n<s>assistant\n"
 			want, n := continued(t, p, s, tower, prompt, 6)
 			message := "Look at " + mark("rgb.jpg") + " now."
 			first, stats := ask(t, d, message, 6)
 			if first != want || stats.Prompt != n || stats.Cached != 0 {
 				t.Errorf("%q from %+v, want %q from %d tokens", first, stats, want, n)
 			}
-			prompt += d.Turns[1].Content + "</s>\n<s>user\nAnd " + mark("gray.jpg") + c.after + "</s>\n<s>assistant\n"
+			prompt += d.Turns[1].Content + "</s>\n<s>user\nAnd " + c.before + mark("gray.jpg") + c.after + "</s>\n<s>assistant\n"
 			message = "And " + mark("gray.jpg")
 			if c.after == " " {
 				message += " "
