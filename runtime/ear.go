@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/sound"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -15,6 +16,7 @@ type Ear struct {
 	pkg   *Package
 	exe   backend.Executable
 	state backend.State
+	most  int // frames of a clip
 }
 
 // NewEar compiles the part of a package that reads sound.
@@ -27,12 +29,18 @@ func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", part.GraphFile, err)
 	}
-	return &Ear{pkg: p, exe: exe, state: exe.NewState()}, nil
+	// The engine cuts clips unless the graph has a mask as well.
+	e := &Ear{pkg: p, exe: exe, state: exe.NewState(), most: cutFrames}
+	if slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == "attention_mask" }) {
+		e.most = mostFrames
+	}
+	return e, nil
 }
 
-// The engine drops what is longer, and makes a row of four frames.
+// A frame is 10 ms. cutFrames is what the engine leaves of a clip for a graph without a mask, mostFrames a bound of ours: what the library reads.
 const (
-	mostFrames  = 3000
+	cutFrames   = 3000
+	mostFrames  = 30000
 	leastFrames = 3
 )
 
@@ -40,9 +48,9 @@ const (
 func (e *Ear) Wave(ctx context.Context, wave []float32) (Picture, error) {
 	const perFrame = sound.Rate / 100
 	switch n := len(wave) / perFrame; {
-	case n > mostFrames:
-		return Picture{}, fmt.Errorf("a clip of %.2f s is longer than the %d s that the engine reads; cut it: %w",
-			float64(len(wave))/sound.Rate, mostFrames/100, tensor.ErrUnsupported)
+	case n > e.most:
+		return Picture{}, fmt.Errorf("a clip of %.2f s is longer than the %d s that the model hears; cut it: %w",
+			float64(len(wave))/sound.Rate, e.most/100, tensor.ErrUnsupported)
 	case n < leastFrames:
 		return Picture{}, fmt.Errorf("a clip of %d samples at 16 kHz is too short: a token takes %d: %w",
 			len(wave), leastFrames*perFrame, tensor.ErrUnsupported)

@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,12 +22,16 @@ import (
 const (
 	hearing = families + "qwen2_audio"
 	exact   = families + "qwen2_audio-wide"
+	omni    = families + "qwen2_5_omni"
+	pieces  = families + "qwen2_5_omni_thinker-odd"
 )
 
 // goodHearing and goodExact make, once, packages that read sound.
 var (
 	goodHearing = sync.OnceValues(func() (string, error) { return exportSeeing(hearing, "quantize: {block: auto}") })
 	goodExact   = sync.OnceValues(func() (string, error) { return exportSeeing(exact, "quantize: {bits: 16}") })
+	goodOmni    = sync.OnceValues(func() (string, error) { return exportSeeing(omni, "quantize: {bits: 16}") })
+	goodPieces  = sync.OnceValues(func() (string, error) { return exportSeeing(pieces, "quantize: {bits: 16}") })
 )
 
 // The check sounds passes on a good package that reads sound, and fails where the encoder is damaged, but the text model is not.
@@ -75,37 +80,68 @@ func TestSounds(t *testing.T) {
 	}
 }
 
+// The same for an encoder that reads a clip in pieces, of a model that sees too.
+func TestSoundPieces(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 clips"},
+		{"pieces that see what they are filled up with", func(e *edition) {
+			e.partGraph(mnn.AudioPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/pieces/hidden")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryMaximum
+			})
+		}, []string{"sounds"}, "audio.mnn at the source's precision"},
+		{"frames after the end", func(e *edition) {
+			e.partGraph(mnn.AudioPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/conv1/there")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryMaximum
+			})
+		}, []string{"sounds"}, "audio.mnn at the source's precision"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, pieces, goodPieces, c.damage, c.fails, c.detail)
+		})
+	}
+}
+
 // A package that reads sound has the logits of transformers in a whole conversation: two clips, steps, a third clip, and again after a reset.
 func TestSoundConversation(t *testing.T) {
 	t.Parallel()
-	dir, err := goodExact()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := runtime.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	want, err := stagetest.ReadSounds(exact + "/sounds.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
-		t.Run(name, func(t *testing.T) {
-			ear, err := runtime.NewEar(p, b, runtime.Options{Threads: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 2 {
-				s.Reset()
-				listen(t, s, ear, want)
-			}
-		})
+	for checkpoint, export := range map[string]func() (string, error){exact: goodExact, omni: goodOmni} {
+		dir, err := export()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := runtime.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		want, err := stagetest.ReadSounds(checkpoint + "/sounds.safetensors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string]backend.Backend{"cpu": cpu.Backend{}, "generic": generic.Backend{}} {
+			t.Run(filepath.Base(checkpoint)+" "+name, func(t *testing.T) {
+				ear, err := runtime.NewEar(p, b, runtime.Options{Threads: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := runtime.NewSession(p, b, runtime.Options{Threads: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					s.Reset()
+					listen(t, s, ear, want)
+				}
+			})
+		}
 	}
 }
 
@@ -139,7 +175,7 @@ func TestClipLengths(t *testing.T) {
 		{16000, 25, ""},
 		{30 * 16000, 750, ""},
 		{30*16000 + 159, 750, ""},
-		{30*16000 + 160, 0, "a clip of 30.01 s is longer than the 30 s that the engine reads; cut it"},
+		{30*16000 + 160, 0, "a clip of 30.01 s is longer than the 30 s that the model hears; cut it"},
 		{31 * 16000, 0, "a clip of 31.00 s is longer"},
 	} {
 		heard, err := ear.Wave(t.Context(), make([]float32, c.samples))

@@ -101,7 +101,7 @@ var families = []family{
 // findFamily returns the family of a model type.
 func findFamily(modelType string) (family, bool) {
 	if m, ok := multimodals[modelType]; ok {
-		return family{modelType, []string{m.architecture}, m.describe}, true
+		return family{modelType, strings.Fields(m.architecture), m.describe}, true
 	}
 	for _, table := range [][]family{families, encoders} {
 		if i := slices.IndexFunc(table, func(f family) bool { return f.modelType == modelType }); i >= 0 {
@@ -171,7 +171,7 @@ func Table() []Known {
 	}
 	for modelType, m := range multimodals {
 		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" || m.tower != nil || ears[modelType] != nil })
-		list = append(list, Known{modelType, []string{m.architecture}, texts})
+		list = append(list, Known{modelType, strings.Fields(m.architecture), texts})
 	}
 	slices.SortFunc(list, func(a, b Known) int { return strings.Compare(a.ModelType, b.ModelType) })
 	return list

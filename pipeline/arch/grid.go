@@ -84,6 +84,10 @@ func (v *vision) gridLayers(bias bool, more func(i int, p string, a *Attention, 
 		a := l[0].Block.(*Attention)
 		a.Rope = rope
 		for k, x := range []*Linear{&a.Q, &a.K, &a.V} {
+			if v.apart {
+				*x = linearOf(p+"attn."+[]string{"q", "k", "v"}[k], v.t.Hidden, v.t.Hidden, bias)
+				continue
+			}
 			*x = v.third(p+"attn.qkv", k, bias)
 		}
 		if !bias {

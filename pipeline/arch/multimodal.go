@@ -57,6 +57,10 @@ var multimodals = map[string]multimodal{
 	"qwen2_vl": {"Qwen2VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_vl_text": {"", qwenText{}.describe},
 	}, map[string]int{"max_window_layers": 80}, qwen2VLTower},
+	"qwen2_5_omni": {"Qwen2_5OmniForConditionalGeneration Qwen2_5OmniModel", map[string]textModel{"qwen2_5_omni_text": {"", omniText}}, nil, omniTower},
+	"qwen2_5_omni_thinker": {
+		"Qwen2_5OmniThinkerForConditionalGeneration", map[string]textModel{"qwen2_5_omni_text": {"", omniText}}, nil, omniTower,
+	},
 	"qwen2_5_vl": {"Qwen2_5_VLForConditionalGeneration", map[string]textModel{
 		"": {"", qwenText{}.describe}, "qwen2_5_vl_text": {"", qwenText{}.describe},
 	}, map[string]int{"max_window_layers": 80}, qwen25VLTower},
@@ -72,7 +76,9 @@ var multimodals = map[string]multimodal{
 }
 
 // ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object.
-var ears = map[string]func(c *Config, width int) *hearing{"qwen2_audio": qwen2AudioEar}
+var ears = map[string]func(c *Config, width int) *hearing{
+	"qwen2_5_omni": omniEar, "qwen2_5_omni_thinker": omniEar, "qwen2_audio": qwen2AudioEar,
+}
 
 // outerInert are the keys outside text_config that do not concern text.
 var outerInert = []string{
@@ -88,18 +94,26 @@ var outerInert = []string{
 var textPrefixes = []struct{ model, head string }{
 	{"language_model.model.", "language_model.lm_head"},
 	{"model.language_model.", "lm_head"},
+	{"thinker.model.", "thinker.lm_head"},
 	{"model.text_model.", "lm_head"},
 	{"model.", "lm_head"},
 }
 
 // The tensors of other modalities.
 const (
-	visionTensors = `^(model\.)?(vision_tower|vision_model|visual)\.`
+	visionTensors = `^(model\.|thinker\.)?(vision_tower|vision_model|visual)\.`
 	joinerTensors = `^(model\.)?(multi_modal_projector|mm_projector|embed_vision)\.`
-	audioTensors  = `^(model\.)?(audio_tower|audio_model|embed_audio)\.`
+	audioTensors  = `^(model\.|thinker\.)?(audio_tower|audio_model|embed_audio)\.`
 )
 
 func (m multimodal) describe(c *Config) (*Decoder, error) {
+	if c.family == "qwen2_5_omni" {
+		thinker := c.thinker()
+		if thinker == nil {
+			return nil, c.Finish()
+		}
+		c = thinker
+	}
 	c.Inert(outerInert...)
 	text := c
 	model, flat := m.texts[""]
@@ -136,6 +150,9 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if ear := ears[c.family]; ear != nil {
 		h = ear(c, text.Int("hidden_size", maxHidden))
 	}
+	if omni := strings.HasPrefix(c.family, "qwen2_5_omni"); omni && c.Has("tie_word_embeddings") { // the library's class reads no other
+		text.fields.values["tie_word_embeddings"] = c.fields.values["tie_word_embeddings"]
+	}
 	if text != c {
 		m.tie(c, text)
 		c.checkInert()
@@ -164,7 +181,7 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	}
 	if h != nil {
 		c.ear, d.Inserted = h.e, true
-		d.Views = append(d.Views, h.views...)
+		d.Views, d.Skips = append(d.Views, h.views...), append(d.Skips, h.skips...)
 	}
 	if v == nil && h == nil {
 		b := builder{d: d}

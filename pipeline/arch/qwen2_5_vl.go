@@ -5,7 +5,12 @@ import "slices"
 // qwen25VLTower describes the tower of Qwen2.5-VL: that of Qwen2-VL with RMS norms and gates, in most layers of which patches attend
 // to those of their own square of window_size pixels only.
 func qwen25VLTower(c *Config, width int) *vision {
-	v := beginGrid(c, width, gridKeys{[]string{"qwen2_5_vl_vision", "qwen2_5_vl"}, "hidden_size", "out_hidden_size"}, map[string]int{
+	return qwen25Tower(c, width, []string{"qwen2_5_vl_vision", "qwen2_5_vl"}, false)
+}
+
+// qwen25Tower is qwen25VLTower by the checkpoint's words for it; apart says that queries, keys and values are matrices of their own.
+func qwen25Tower(c *Config, width int, modelTypes []string, apart bool) *vision {
+	v := beginGrid(c, width, gridKeys{modelTypes, "hidden_size", "out_hidden_size"}, map[string]int{
 		"depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14, "temporal_patch_size": 2,
 		"spatial_merge_size": 2, "out_hidden_size": 3584, "window_size": 112,
 	})
@@ -14,6 +19,7 @@ func qwen25VLTower(c *Config, width int) *vision {
 	}
 	t := v.t
 	v.intermediate, v.activation, v.rms = v.Int("intermediate_size", maxIntermediate), v.function("hidden_act", "silu"), true
+	v.apart = apart
 	v.Inert("tokens_per_second") // of video
 	square := v.Int("window_size", maxPixels) / t.Cell / t.Patch * t.Cell
 	if square == 0 && v.Good("window_size", "patch_size", "spatial_merge_size") {
@@ -24,7 +30,7 @@ func qwen25VLTower(c *Config, width int) *vision {
 		whole = v.Ints("fullatt_block_indexes", 0, maxLayers)
 	}
 	v.readSections(false, 16, 24, 24)
-	v.prefix = v.locate("", "visual.")
+	v.prefix = v.locate("", "thinker.visual.", "visual.")
 	v.patches(v.prefix+"patch_embed.proj", false)
 	v.gridLayers(true, func(i int, p string, a *Attention, l Layer) {
 		if !slices.Contains(whole, i) {

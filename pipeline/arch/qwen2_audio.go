@@ -2,90 +2,23 @@ package arch
 
 import "strconv"
 
-// hearing makes an Ear. A family reads the keys of its audio_config.
-type hearing struct {
-	*Config // audio_config
-	outer   *Config
-	e       *Ear
-	prefix  string
-	views   []View
-}
-
-// The features that the engine computes of a sound, and how many frames it takes for 30 s.
-const (
-	engineMels   = "128"
-	engineFrames = 3000
-)
+// wholeFrames is how many frames the engine takes for 30 s, of an encoder that reads a clip as a whole.
+const wholeFrames = 3000
 
 // qwen2AudioEar describes the encoder of Qwen2-Audio, which is that of Whisper with a mean over pairs of states.
 func qwen2AudioEar(c *Config, width int) *hearing {
-	h := &hearing{Config: c.Object("audio_config"), outer: c, prefix: "audio_tower."}
-	pad := c.tokenID("audio_token_index", "audio_token_id", 151646)
-	if h.Config == nil {
-		c.missing("audio_config")
-		return nil
-	}
 	c.Inert("ignore_index", "vocab_size")
 	c.Only("tie_word_embeddings", "false") // the library's class ties nothing
-	for key, n := range map[string]int{
-		"num_mel_bins": 128, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "d_model": 1280, "max_source_positions": 1500,
-	} {
-		h.provide(key, n)
+	pad := c.tokenID("audio_token_index", "audio_token_id", 151646)
+	h := beginHearing(c, "qwen2_audio_encoder")
+	if h == nil {
+		return nil
 	}
-	e := &Ear{ModelType: "qwen2_audio_encoder", Hidden: h.Int("d_model", maxHidden), Mels: h.Int("num_mel_bins", maxHidden), Frames: engineFrames}
-	h.e = e
-	h.Only("model_type", strconv.Quote(e.ModelType))
-	h.Only("num_mel_bins", engineMels)
-	h.Only("max_source_positions", strconv.Itoa(engineFrames/2))
-	h.Inert("init_std", "initializer_range", "dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "architectures",
-		"scale_embedding") // the library's class computes the factor and does not use it
-	layers, heads, intermediate := h.Int("encoder_layers", maxLayers), h.Int("encoder_attention_heads", maxHeads), h.Int("encoder_ffn_dim", maxIntermediate)
-	h.Only("num_hidden_layers", strconv.Itoa(layers)) // another name of it in published files
-	activation := h.function("activation_function", "gelu")
-	if h.Good("d_model", "encoder_attention_heads") && e.Hidden%heads != 0 {
-		h.Wrong("encoder_attention_heads", "d_model %d is not divisible by %d heads", e.Hidden, heads)
-	}
-	e.First, e.Second = h.convolution("conv1", e.Mels), h.convolution("conv2", e.Hidden)
+	e := h.e
+	e.Frames, e.Pad = wholeFrames, pad
+	h.Only("max_source_positions", strconv.Itoa(e.Frames/2))
 	e.Positions = Weight{h.prefix + "embed_positions.weight", e.Frames / 2, e.Hidden}
-	for i := range layers {
-		p := h.prefix + "layers." + strconv.Itoa(i) + "."
-		at := p + "self_attn."
-		e.Layers = append(e.Layers, Layer{
-			{Norm: h.norm(p + "self_attn_layer_norm"), Block: &Attention{
-				Heads: heads, KVHeads: heads, HeadDim: e.Hidden / heads, Bidirectional: true,
-				Q: linearOf(at+"q_proj", e.Hidden, e.Hidden, true), K: linearOf(at+"k_proj", e.Hidden, e.Hidden, false),
-				V: linearOf(at+"v_proj", e.Hidden, e.Hidden, true), O: linearOf(at+"out_proj", e.Hidden, e.Hidden, true),
-			}},
-			{Norm: h.norm(p + "final_layer_norm"), Block: &MLP{
-				Intermediate: intermediate, Activation: activation,
-				Up: linearOf(p+"fc1", intermediate, e.Hidden, true), Down: linearOf(p+"fc2", e.Hidden, intermediate, true),
-			}},
-		})
-	}
 	e.PostNorm = h.norm(h.prefix + "layer_norm")
 	e.Out = linearOf("multi_modal_projector.linear", width, e.Hidden, true)
-	e.Pad, e.Start, e.End = pad, "<|audio_bos|>", "<|audio_eos|>"
 	return h.finish()
-}
-
-// convolution is the linear layer of a convolution over three frames.
-func (h *hearing) convolution(name string, channels int) Linear {
-	name = h.prefix + name
-	h.views = append(h.views, View{Name: name + "_matrix.weight", Tensor: name + ".weight", Rows: h.e.Hidden, Cols: 3 * channels, Flat: true})
-	return Linear{Weight: Weight{name + "_matrix.weight", h.e.Hidden, 3 * channels}, Bias: Weight{Tensor: name + ".bias", Rows: h.e.Hidden}}
-}
-
-// norm is a LayerNorm of the states.
-func (h *hearing) norm(name string) *Norm {
-	return &Norm{Gamma: Weight{Tensor: name + ".weight", Rows: h.e.Hidden}, Beta: Weight{Tensor: name + ".bias", Rows: h.e.Hidden}, Eps: 1e-5, Centered: true}
-}
-
-// finish rejects what was not read.
-func (h *hearing) finish() *hearing {
-	h.checkInert()
-	h.checkObjects()
-	for _, key := range h.fields.keys {
-		h.take(key) // the file may be the object that is checked as a whole
-	}
-	return h
 }

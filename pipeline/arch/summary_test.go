@@ -70,8 +70,9 @@ func modelSummary(m *Model) []string {
 		}
 	}
 	if e := m.Ear; e != nil {
-		lines = append(lines, fmt.Sprintf("ear %d features, %d frames to %d rows of %d to %d%s, pad %d in %s%s", e.Mels, e.Frames, e.Rows(e.Frames), e.Hidden,
-			e.Out.Weight.Rows, flag(" behind"+describeNorm(e.PostNorm), e.PostNorm != nil), e.Pad, e.Start, e.End))
+		lines = append(lines, fmt.Sprintf("ear %d features, %d frames%s to %d rows of %d to %d%s, pad %d in %s%s", e.Mels, e.Frames,
+			flag(fmt.Sprintf(" in pieces of %d", e.Piece), e.Piece > 0), e.Rows(e.Frames), e.Hidden, e.Out.Weight.Rows,
+			flag(" behind"+describeNorm(e.PostNorm), e.PostNorm != nil), e.Pad, e.Start, e.End))
 		for _, line := range summary(&Decoder{Layers: e.Layers})[1:] {
 			lines = append(lines, "ear "+line)
 		}

@@ -43,8 +43,10 @@ type vision struct {
 	rms            bool
 	// marked: tokens of a picture attend to later ones of the same.
 	marked bool
-	views  []View
-	skips  []Skip
+	// apart: queries, keys and values of a tower of patches are matrices of their own.
+	apart bool
+	views []View
+	skips []Skip
 	// text is the config of the text model, rope its key of rotary parameters, and sections says how many pairs each axis turns.
 	text        *Config
 	rope        string

@@ -339,7 +339,10 @@ func conditions(p *Planned, c runConfig) []string {
 	}
 	if c.Towers != nil && c.Towers.Threads != shippedThreads {
 		what := "pictures"
-		if p.Source.Sounds != nil {
+		switch {
+		case p.Source.Sounds != nil && p.Source.Pictures != nil:
+			what = "pictures and clips"
+		case p.Source.Sounds != nil:
 			what = "clips"
 		}
 		list = append(list, fmt.Sprintf("thread_num %d is set in mllm because the engine may read stale activation scales of %s with %d threads",

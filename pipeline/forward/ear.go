@@ -18,18 +18,20 @@ type Ear struct {
 
 // NewEar is [New] for an encoder of sound.
 func NewEar(e *arch.Ear, src tensor.Source, threads int) (*Ear, error) {
-	if e.Mels < 1 || e.Frames < 4 || e.Frames%4 != 0 {
-		return nil, fmt.Errorf("%d features of at most %d frames: %w", e.Mels, e.Frames, tensor.ErrCorrupt)
+	if e.Mels < 1 || e.Frames < 4 || e.Frames%4 != 0 || e.Piece < 0 || e.Piece%2 != 0 {
+		return nil, fmt.Errorf("%d features of at most %d frames, pieces of %d: %w", e.Mels, e.Frames, e.Piece, tensor.ErrCorrupt)
 	}
 	m := unchecked(&arch.Decoder{Hidden: e.Hidden, Layers: e.Layers}, src, threads)
 	err := cmp.Or(
 		m.checkLinear("first convolution", &e.First, e.Hidden, 3*e.Mels),
 		m.checkLinear("second convolution", &e.Second, e.Hidden, 3*e.Hidden),
-		m.checkWeight("positions", e.Positions, e.Frames/2, e.Hidden),
 		m.checkNorm("norm after the layers", e.PostNorm, e.Hidden),
 		m.checkLinear("projector", &e.Out, e.Out.Weight.Rows, e.Hidden),
 		m.checkLayers(),
 	)
+	if err == nil && e.Piece == 0 {
+		err = m.checkWeight("positions", e.Positions, e.Frames/2, e.Hidden)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -46,22 +48,20 @@ func (e *Ear) Rows(ctx context.Context, features []float32) ([]float32, error) {
 	if len(features) != n*d.Mels || d.Rows(n) < 1 || n > d.Frames {
 		return nil, fmt.Errorf("internal error: %d features for %d frames of %d", len(features), d.Frames, d.Mels)
 	}
-	x, err := e.convolved(ctx, &d.First, windows(frames(features, d.Mels, d.Frames), d.Mels))
+	var x []float32
+	var w Windows
+	var err error
+	if d.Piece == 0 {
+		x, w.Lengths = frames(features, d.Mels, d.Frames), []int{d.States(n)}
+		x, err = e.states(ctx, x, w.Lengths[0], e.positions)
+	} else {
+		x, w.Lengths, err = e.pieces(ctx, features)
+	}
 	if err != nil {
 		return nil, err
 	}
-	x = slices.Concat(make([]float32, d.Hidden), x, make([]float32, d.Hidden))
-	states := d.States(n)
-	if x, err = e.convolved(ctx, &d.Second, everyOther(windows(x, d.Hidden), 3*d.Hidden, states)); err != nil {
-		return nil, err
-	}
-	table, err := e.pass.values(d.Positions)
-	if err != nil {
-		return nil, err
-	}
-	e.pass.addAll(x, table[:len(x)])
 	for i := range d.Layers {
-		if err := e.pass.Layer(i).Forward(ctx, x, Equal(1, states)); err != nil {
+		if err := e.pass.Layer(i).Forward(ctx, x, w); err != nil {
 			return nil, err
 		}
 	}
@@ -72,6 +72,48 @@ func (e *Ear) Rows(ctx context.Context, features []float32) ([]float32, error) {
 	}
 	norm.apply(x, x)
 	return e.product(ctx, x, &d.Out)
+}
+
+// states returns n states before the layers, of frames with one before the first and one after the last that is read.
+func (e *Ear) states(ctx context.Context, frames []float32, n int, positions func() ([]float32, error)) ([]float32, error) {
+	d := e.ear
+	x, err := e.convolved(ctx, &d.First, windows(frames, d.Mels))
+	if err != nil {
+		return nil, err
+	}
+	x = slices.Concat(make([]float32, d.Hidden), x, make([]float32, d.Hidden))
+	if x, err = e.convolved(ctx, &d.Second, everyOther(windows(x, d.Hidden), 3*d.Hidden, n)); err != nil {
+		return nil, err
+	}
+	table, err := positions()
+	if err != nil {
+		return nil, err
+	}
+	e.pass.addAll(x, table[:len(x)])
+	return x, nil
+}
+
+// positions are the vectors of the checkpoint.
+func (e *Ear) positions() ([]float32, error) { return e.pass.values(e.ear.Positions) }
+
+// pieces returns the states of all pieces of a clip before the layers, and the number of states of each.
+func (e *Ear) pieces(ctx context.Context, features []float32) (all []float32, lengths []int, err error) {
+	d := e.ear
+	table := d.Sinusoids()
+	n := len(features) / d.Mels
+	for at := 0; at < n; at += d.Piece {
+		length := min(d.Piece, n-at)
+		x := make([]float32, (length+2)*d.Mels)
+		for i := range length * d.Mels {
+			x[d.Mels+i] = features[i%d.Mels*n+at+i/d.Mels]
+		}
+		x, err := e.states(ctx, x, d.States(length), func() ([]float32, error) { return table, nil })
+		if err != nil {
+			return nil, nil, err
+		}
+		all, lengths = append(all, x...), append(lengths, d.States(length))
+	}
+	return all, lengths, nil
 }
 
 // convolved applies a convolution to its windows, and GELU.

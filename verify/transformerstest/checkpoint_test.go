@@ -237,6 +237,9 @@ func tokens(ids [][]int32) (n int) {
 
 // tied is a change that gives a model a head of its own, or not.
 func (c *checkpoint) tied(tied bool) object {
+	if c.config["model_type"] == "qwen2_audio" { // whose class ties nothing
+		tied = false
+	}
 	change := object{"tie_word_embeddings": tied}
 	if c.config["text_config"] != nil {
 		change["text_config.tie_word_embeddings"] = tied

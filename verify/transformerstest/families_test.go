@@ -72,6 +72,9 @@ const minShapes = 3
 func TestCovered(t *testing.T) {
 	tables := families(t)
 	for _, modelType := range arch.ModelTypes() {
+		if modelType == "qwen2_5_omni" {
+			continue // qwen2_5_omni_thinker as an object of another file
+		}
 		f, ok := tables[modelType]
 		if ok == slices.Contains(slices.Collect(maps.Keys(twins)), modelType) {
 			t.Errorf("%s needs a table or a twin", modelType)

@@ -146,6 +146,28 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", windowFamilies["mistral"].shapes),
 	},
+	"qwen2_5_omni_thinker": {
+		config: seeing("qwen2-untied", "qwen2_5_omni_text", object{
+			"model_type": "qwen2_5_omni_thinker", "architectures": []string{"Qwen2_5OmniThinkerForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":     merged(qwenTower, object{"patch_size": 14, "fullatt_block_indexes": []int{0}}),
+			"audio_config":      object{"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 64},
+			"audio_token_index": 310, "image_token_index": 311, "video_token_index": 312, "vision_start_token_id": 313, "vision_end_token_id": 314,
+		}),
+		honours: inner("text_config", slices.DeleteFunc(slices.Clone(qwenText), slides)),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`audio_config.num_mel_bins: 80`, object{"audio_config.num_mel_bins": 80}},
+			{`audio_config.output_dim: 32 is not the 64`, object{"audio_config.output_dim": 32}},
+			{`vision_config.spatial_merge_size: 1 is not supported`, object{"vision_config.spatial_merge_size": 1}},
+		},
+		shapes: []object{
+			{"text_config.num_attention_heads": 6, "text_config.num_key_value_heads": 3, "text_config.hidden_size": 60, "vision_config.out_hidden_size": 60,
+				"audio_config.output_dim": 60, "text_config.num_hidden_layers": 1, "text_config.vocab_size": 330, "text_config.layer_types": removed,
+				"text_config.rope_parameters.mrope_section": []int{2, 2, 1}},
+			{"text_config.intermediate_size": 100, "text_config.num_key_value_heads": 4},
+			{"audio_config.d_model": 24, "audio_config.encoder_layers": 2, "audio_config.encoder_attention_heads": 3, "audio_config.n_window": 9},
+		},
+	},
 	"qwen2_audio": {
 		config: seeing("qwen2-untied", "qwen2", object{
 			"model_type": "qwen2_audio", "architectures": []string{"Qwen2AudioForConditionalGeneration"},
@@ -162,7 +184,7 @@ var multimodalFamilies = map[string]family{
 			{`audio_config.num_mel_bins: 80`, object{"audio_config.num_mel_bins": 80}},
 			{`tie_word_embeddings: true`, object{"tie_word_embeddings": true}},
 		},
-		shapes: append(inner("text_config", with(divided, object{"layer_types": removed})), object{
+		shapes: append(inner("text_config", with(divided, object{"layer_types": removed, "vocab_size": 330})), object{
 			"audio_config.d_model": 24, "audio_config.encoder_layers": 2, "audio_config.encoder_attention_heads": 3,
 		}),
 	},

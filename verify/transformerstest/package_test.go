@@ -42,10 +42,11 @@ func packaged(t *testing.T, dir, engine string, ids [][]int32) (logits []float32
 	t.Helper()
 	checkpoints := filepath.Join("..", "..", "pipeline", "arch", "testdata")
 	from := filepath.Join(checkpoints, "llama")
-	// A model that sees needs a tokenizer with the tokens of pictures.
+	// A model that sees or hears needs a tokenizer with the tokens of pictures or clips.
 	if b, err := os.ReadFile(filepath.Join(dir, "config.json")); err != nil {
 		t.Fatal(err)
-	} else if seeing := filepath.Join(checkpoints, parse(t, b)["model_type"].(string)); exists(filepath.Join(seeing, "pictures.safetensors")) {
+	} else if seeing := filepath.Join(checkpoints, parse(t, b)["model_type"].(string)); exists(filepath.Join(seeing, "pictures.safetensors")) ||
+		exists(filepath.Join(seeing, "sounds.safetensors")) {
 		from = seeing
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {

@@ -411,18 +411,27 @@ VISION = {
 
 
 # Models that read sound: by name, the class, the options of its text model over SMALL with its type, those of its audio transformer, those
-# of the whole, the lengths of the clips in samples, and how many samples at their ends are silent. The library reads what is after a clip
+# of its vision transformer if it reads pictures too, the lengths of the clips in samples, and how many samples at their ends are silent. The library reads what is after a clip
 # as silence, the engine as a mirror image; without silence at the end the last row differs. sounds.safetensors has a prompt with two clips and twelve tokens after it, then a
 # second prompt with a third clip: ids, the clips in 16 bits, the features that the engine computes of them (features_N), rows and logits
 # from those, and logits from the features of the library (library).
 SOUND_TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
+OMNI = ("<|IMAGE|>", "<|vision_bos|>", "<|vision_eos|>")
 WHISPER = dict(d_model=24, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=40)
 SOUND = {
-    "qwen2_audio": ("Qwen2Audio", dict(model_type="qwen2", **rope(rope_theta=1e6)), WHISPER, {}, (8000, 12997, 9600), 480),
+    "qwen2_audio": ("Qwen2Audio", dict(model_type="qwen2", **rope(rope_theta=1e6)), WHISPER, None, (8000, 12997, 9600), 480),
     "qwen2_audio-single": ("Qwen2Audio", dict(model_type="qwen2", num_attention_heads=2, **rope()), dict(
-        WHISPER, d_model=40, encoder_layers=1, encoder_attention_heads=1, activation_function="gelu_pytorch_tanh"), {}, (16000, 7040, 1120), 480),
+        WHISPER, d_model=40, encoder_layers=1, encoder_attention_heads=1, activation_function="gelu_pytorch_tanh"), None, (16000, 7040, 1120), 480),
     "qwen2_audio-wide": ("Qwen2Audio", dict(model_type="qwen2", num_key_value_heads=4, rms_norm_eps=1e-5, **rope(rope_theta=5e5)), dict(
-        WHISPER, d_model=48, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=24, scale_embedding=True), {}, (9762, 4800, 14400), 0),
+        WHISPER, d_model=48, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=24, scale_embedding=True), None, (9762, 4800, 14400), 0),
+    "qwen2_5_omni": ("Qwen2_5OmniThinker", rope(rope_theta=1e6, mrope_section=[1, 1, 2]), dict(WHISPER, output_dim=32), dict(
+        QWEN2_5_VL, window_size=56), (36000, 8000, 4800), 480),
+    "qwen2_5_omni_thinker": ("Qwen2_5OmniThinker", dict(num_attention_heads=2, **rope(mrope_section=[2, 3, 3])), dict(
+        WHISPER, output_dim=32, n_window=12, d_model=40, encoder_layers=1, encoder_attention_heads=4), dict(
+        QWEN2_5_VL, depth=2, hidden_size=40, fullatt_block_indexes=[0]), (8000, 12960, 9600), 480),
+    "qwen2_5_omni_thinker-odd": ("Qwen2_5OmniThinker", dict(num_key_value_heads=4, rms_norm_eps=1e-5, **rope(rope_theta=5e5, mrope_section=[2, 1, 1])), dict(
+        WHISPER, output_dim=32, n_window=7, d_model=36, encoder_layers=3, encoder_attention_heads=3, activation_function="quick_gelu"), dict(
+        QWEN2_5_VL, depth=1, window_size=84, num_heads=3), (16000, 7040, 1120), 480),
 }
 
 
@@ -478,9 +487,10 @@ def picture(height, width, kind, rng):
 
 def pictured(name, model, tok, rng):
     """The golden of a model that reads pictures."""
-    pad, start, end = VISION[name][1]
-    config, said = model.config.vision_config, VISION[name][5] or {}
-    grid, tiles = hasattr(config, "spatial_merge_size"), VISION[name][1] == TILES
+    _, words, *_, said = VISION.get(name, (None, OMNI, None))
+    pad, start, end = words
+    config, said = model.config.vision_config, said or {}
+    grid, tiles = hasattr(config, "spatial_merge_size"), words == TILES
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
@@ -488,6 +498,7 @@ def pictured(name, model, tok, rng):
                  "qwen3_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_5_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen2_5_omni_vision_encoder": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  **dict.fromkeys(["siglip_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
@@ -522,10 +533,12 @@ def pictured(name, model, tok, rng):
     turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
     steps = torch.randint(3, 300, (12,), generator=rng).tolist()
     ids = torch.tensor([turns[0] + steps + turns[1]])
-    if VISION[name][1] == GEMMA:
+    if words == GEMMA:
         rows = [r / model.config.text_config.hidden_size ** 0.5 for r in rows]  # what takes the place of rows of the table
         more["token_type_ids"] = (ids == tok.token_to_id(pad)).int()
-    if grid:
+    if words == OMNI:
+        more["attention_mask"] = torch.ones_like(ids)
+    elif grid:
         more["mm_token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     logits = model(input_ids=ids, pixel_values=pixels, use_cache=False, **more).logits[0].float().contiguous()
     assert torch.isfinite(logits).all(), name
@@ -562,8 +575,8 @@ def patched(pixels, edge):
     return x[:, :, :, :, :, None].expand(-1, -1, -1, -1, -1, 2, -1, -1).reshape(h * w // edge // edge, -1)
 
 
-def make_larger(name, dir, prefix, words, text, outer, ids, file, golden_of):
-    """Writes all files of a checkpoint around a text model into dir; ids are the keys of tokens."""
+def make_larger(name, dir, prefix, words, text, outer, ids, **goldens):
+    """Writes all files of a checkpoint around a text model into dir; ids are the keys of tokens, goldens the functions of more files."""
     torch.manual_seed(1)
     rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
@@ -584,12 +597,12 @@ def make_larger(name, dir, prefix, words, text, outer, ids, file, golden_of):
         for k, length in enumerate((24, 96)):
             ids = torch.randint(3, first, (length,), generator=rng)
             golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
-        more = golden_of(name, model, tok, rng)
+        more = {stem: f(name, model, tok, rng) for stem, f in goldens.items()}
     model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
     (dir / "generation_config.json").unlink(missing_ok=True)
     written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
     (dir / "config.json").write_text(json.dumps(written, indent=2) + "\n")
-    for stem, tensors in ("golden", golden), (file, more):
+    for stem, tensors in ("golden", golden), *more.items():
         save_file(tensors, dir / f"{stem}.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
     for path in dir.iterdir():
         path.chmod(0o644)
@@ -655,13 +668,34 @@ def make_vision(name, dir):
     pad = "image_token_index" if prefix in ("Llava", "Gemma3") else "image_token_id"
     if said:
         (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
-    make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), {pad: marks[0]}, "pictures", pictured)
+    make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), {pad: marks[0]}, pictures=pictured)
 
 
 def make_sound(name, dir):
     """Writes all files of a checkpoint that reads sound into dir."""
-    prefix, text, audio, outer, *_ = SOUND[name]
-    make_larger(name, dir, prefix, SOUND_TOKENS, text, dict(audio_config=dict(audio), **outer), {"audio_token_index": SOUND_TOKENS[0]}, "sounds", sounded)
+    prefix, text, audio, vision, *_ = SOUND[name]
+    words, ids, outer, files = SOUND_TOKENS, {"audio_token_index": SOUND_TOKENS[0]}, dict(audio_config=dict(audio)), dict(sounds=sounded)
+    if vision:
+        words = words + [*OMNI, "<|VIDEO|>"]
+        ids |= {"image_token_index": OMNI[0], "vision_start_token_id": OMNI[1], "vision_end_token_id": OMNI[2], "video_token_index": "<|VIDEO|>",
+                "audio_start_token_id": words[1], "audio_end_token_id": words[2]}
+        outer["vision_config"], files["pictures"] = dict(vision), pictured
+    make_larger(name, dir, prefix, words, text, outer, ids, **files)
+    if name == "qwen2_5_omni":
+        speaking(dir)
+
+
+def speaking(dir):
+    """Makes a checkpoint of Qwen2.5-Omni of a thinker."""
+    tensors, config = load_file(dir / "model.safetensors"), json.loads((dir / "config.json").read_text())
+    tensors = {"thinker." + k: v for k, v in tensors.items()} | {
+        "talker.model.embed_tokens.weight": torch.ones(8, 4), "token2wav.code2wav_dit_model.proj_out.weight": torch.ones(4, 4)}
+    save_file(tensors, dir / "model.safetensors", metadata={"format": "pt"})
+    whole = dict(
+        architectures=["Qwen2_5OmniModel"], dtype="bfloat16", enable_audio_output=True, enable_talker=True, model_type="qwen2_5_omni",
+        talker_config=dict(model_type="qwen2_5_omni_talker", vocab_size=8, hidden_size=4), thinker_config=config, token2wav_config=dict(dit_config={}))
+    (dir / "config.json").write_text(json.dumps(whole, indent=2) + "\n")
+    (dir / "model.safetensors").chmod(0o644)
 
 
 def make(name, dir):
