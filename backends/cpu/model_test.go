@@ -71,7 +71,7 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: table(s)})
+	pl, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: table(s), Tower: table(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,11 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return model{fmt.Sprint(name, " ", s.Bits), b, file.Bytes(), d.Hidden, m.Window}
+	width := d.Hidden
+	if d.Lookup.Tensor != "" { // with columns that mark pictures
+		width = d.Lookup.Cols
+	}
+	return model{fmt.Sprint(name, " ", s.Bits), b, file.Bytes(), width, m.Window}
 }
 
 // table is s, or what engines can look embeddings up in.
