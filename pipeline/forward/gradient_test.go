@@ -62,7 +62,7 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound 
 		// Large steps are far from rounding, small ones from curvature.
 		var want float64
 		e := math.Inf(1)
-		for _, step := range []float64{0.02, 0.01, 0.005, 0.0025, 0.001, 0.0004} {
+		for _, step := range []float64{0.02, 0.01, 0.005, 0.0025, 0.001, 0.0004, 0.0002} {
 			at := func(f float64) float64 {
 				for i := range p.x {
 					p.x[i] = float32(float64(saved[i]) + f*step*direction[i]/length)
