@@ -147,6 +147,9 @@ func TestSoundConversation(t *testing.T) {
 
 // Clips of a sample to 31 s become rows, or are refused with the reason.
 func TestClipLengths(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	dir, err := goodExact()
 	if err != nil {

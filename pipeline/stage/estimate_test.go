@@ -108,6 +108,9 @@ func TestFollowed(t *testing.T) {
 
 // A verification that is repeated with other options of the engine is half done after the first time.
 func TestFollowedTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	var states []pipeline.State
 	run := followed(t, t.TempDir(), &states, "quantize={method: rtn, bits: 8}")
