@@ -90,6 +90,9 @@ type Config struct {
 		// BeforePicture and AfterPicture are what the model's library writes before and after a picture in a conversation.
 		BeforePicture string `json:"before_picture"`
 		AfterPicture  string `json:"after_picture"`
+		// BeforeClip and AfterClip are the same of a clip; {n} is its number in the conversation.
+		BeforeClip string `json:"before_clip"`
+		AfterClip  string `json:"after_clip"`
 	} `json:"llmexport"`
 }
 

@@ -85,8 +85,8 @@ func (e *Ear) Hear(ctx context.Context, wave []float32) (*Prompt, error) {
 	return &Prompt{Tokens: slices.Repeat([]int32{e.pkg.Config.AudioPad}, heard.tokens()), Pictures: []Picture{heard}}, nil
 }
 
-// open reads the clip in a file.
-func (e *Ear) open(ctx context.Context, file string) (*Prompt, error) {
+// Open reads the clip in a file as a prompt, see [Ear.Hear].
+func (e *Ear) Open(ctx context.Context, file string) (*Prompt, error) {
 	wave, err := sound.Open(file)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -94,6 +96,16 @@ func (c *Config) pads(t int32) bool { return c.Visual && t == c.ImagePad || c.Au
 
 // marked reports whether pictures have a token before and after them.
 func (c *Config) marked() bool { return c.VisionStart >= 0 && c.VisionEnd >= 0 }
+
+// Around returns what the model's library writes in a conversation before and after a picture, or a clip with this number.
+func (c *Config) Around(q *Prompt, clip int) (before, after string) {
+	o := &c.LLMExport
+	if !q.Clip() {
+		return o.BeforePicture, o.AfterPicture
+	}
+	number := strings.NewReplacer("{n}", strconv.Itoa(clip))
+	return number.Replace(o.BeforeClip), number.Replace(o.AfterClip)
+}
 
 // Append appends q to p. Two pictures or two clips without a token between them are a tensor.ErrUnsupported.
 func (p *Package) Append(to, q *Prompt) error {

@@ -45,6 +45,9 @@ type Prompt struct {
 	Pictures []Picture
 }
 
+// Clip reports whether this is what a clip becomes.
+func (p *Prompt) Clip() bool { return len(p.Pictures) > 0 && p.Pictures[0].clip }
+
 // Read turns a prompt with pictures and clips into tokens and rows, as the engine does: <img>FILE</img> names a picture, <audio>FILE</audio> a
 // clip. Each text between them is encoded on its own.
 func (r *Reader) Read(ctx context.Context, text string) (*Prompt, error) {
@@ -80,7 +83,7 @@ func (r *Reader) open(ctx context.Context, x prompt.Piece, size *picture.Size) (
 	case x.Kind == prompt.Picture && r.Tower != nil:
 		return r.Tower.open(ctx, x.Text, size)
 	case x.Kind == prompt.Sound && r.Ear != nil:
-		return r.Ear.open(ctx, x.Text)
+		return r.Ear.Open(ctx, x.Text)
 	case x.Kind == prompt.Sound:
 		what = "sound"
 	}

@@ -24,9 +24,9 @@ func (t *tool) chatCommand() *cli.Command {
 		ArgsUsage: "PACKAGE",
 		Description: "Prompts are made by the package's own chat template. Lines that begin with / are commands; /help lists them. A line\n" +
 			"that ends with \\ continues on the next one, and \"\"\" begins and ends a message of several lines. If the package reads\n" +
-			"pictures, <img>FILE</img> in a message is the picture in that file, and /image FILE puts one before the next message.\n" +
-			"Ctrl-C stops an answer, a second one leaves. When standard input is not a terminal, each line is a message and there are\n" +
-			"no prompts.",
+			"pictures or sound, <img>FILE</img> and <audio>FILE</audio> in a message are the picture and the clip in that file, and\n" +
+			"/image FILE and /audio FILE put one before the next message. Ctrl-C stops an answer, a second one leaves. When standard\n" +
+			"input is not a terminal, each line is a message and there are no prompts.",
 		Flags: append(append([]cli.Flag{
 			&cli.StringFlag{Name: "system", Usage: "begin with the system message `TEXT`"},
 			&cli.BoolFlag{Name: "think", Usage: "switch thinking on, if the template can"},
@@ -112,7 +112,7 @@ func (t *tool) chat(c *cli.Context) error {
 	}
 	d := chat.New(p, tmpl, s, limit)
 	d.System = c.String("system")
-	if d.Tower, err = openTower(c.Context, p, o); err != nil {
+	if d.Reader, err = openReader(c.Context, p, o); err != nil {
 		return err
 	}
 	if c.Bool("think") || c.Bool("no-think") {

@@ -15,6 +15,7 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
 	"github.com/llmexport/llmexport/runtime/picture"
+	"github.com/llmexport/llmexport/runtime/sound"
 )
 
 // chatCommand is a line of a conversation that begins with /.
@@ -31,6 +32,7 @@ func chatCommands() []chatCommand {
 		{"/think", "on|off", "switch thinking on or off, if the template can", (*chatter).think},
 		{"/set", "NAME VALUE", "set temperature, top-k, top-p, seed or tokens", (*chatter).set},
 		{"/image", "FILE", "begin the next message with a picture; <img>FILE</img> puts one within a message", (*chatter).image},
+		{"/audio", "FILE", "begin the next message with a clip; <audio>FILE</audio> puts one within a message", (*chatter).audio},
 		{"/retry", "", "answer the last message again", (*chatter).retry},
 		{"/reset", "", "begin a new conversation with the same system message", (*chatter).reset},
 		{"/stats", "", "print the costs of the last answer", (*chatter).showStats},
@@ -99,19 +101,40 @@ func (b *chatter) think(ctx context.Context, _ <-chan os.Signal, on string) erro
 
 // image keeps a picture for the next message. Its file is read twice, so that a wrong name is told now.
 func (b *chatter) image(_ context.Context, _ <-chan os.Signal, name string) error {
-	if b.dialogue.Tower == nil {
+	if r := b.dialogue.Reader; r == nil || r.Tower == nil {
 		return exit.Usagef("this package reads no pictures")
 	}
-	if n := len(name); n > 2 && (name[0] == '\'' || name[0] == '"') && name[n-1] == name[0] {
-		name = name[1 : n-1] // as terminals paste files that are dropped on them
-	}
+	name = unquoted(name)
 	im, err := picture.Open(name)
 	if err != nil {
-		return &chat.PictureError{Err: err}
+		return &chat.ShownError{Err: err}
 	}
-	b.pictures += "<img>" + name + "</img>"
+	b.shown += "<img>" + name + "</img>"
 	b.note("%s, %d x %d pixels: it begins the next message.", filepath.Base(name), im.Width, im.Height)
 	return nil
+}
+
+// audio keeps a clip for the next message, as image does a picture.
+func (b *chatter) audio(_ context.Context, _ <-chan os.Signal, name string) error {
+	if r := b.dialogue.Reader; r == nil || r.Ear == nil {
+		return exit.Usagef("this package reads no sound")
+	}
+	name = unquoted(name)
+	wave, err := sound.Open(name)
+	if err != nil {
+		return &chat.ShownError{Err: err}
+	}
+	b.shown += "<audio>" + name + "</audio>"
+	b.note("%s, %.2f s: it begins the next message.", filepath.Base(name), float64(len(wave))/sound.Rate)
+	return nil
+}
+
+// unquoted is a name without the quotes in which terminals paste files that are dropped on them.
+func unquoted(name string) string {
+	if n := len(name); n > 2 && (name[0] == '\'' || name[0] == '"') && name[n-1] == name[0] {
+		return name[1 : n-1]
+	}
+	return name
 }
 
 func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ string) error {
@@ -123,7 +146,7 @@ func (b *chatter) retry(ctx context.Context, interrupts <-chan os.Signal, _ stri
 }
 
 func (b *chatter) reset(context.Context, <-chan os.Signal, string) error {
-	b.pictures = ""
+	b.shown = ""
 	b.dialogue.Reset()
 	b.note("A new conversation.")
 	return nil

@@ -25,7 +25,7 @@ type chatter struct {
 	dim      bool // print what is not the answer dimly
 	last     chat.Stats
 	saved    string // file that this conversation was saved to
-	pictures string // names of pictures, as marks, that the next message begins with
+	shown    string // names of pictures and clips, as marks, that the next message begins with
 	// interrupts counts Ctrl-C since the last message.
 	interrupts int
 }
@@ -55,12 +55,12 @@ func (b *chatter) run(ctx context.Context, in lineReader, interrupts <-chan os.S
 			err = b.handle(ctx, interrupts, message)
 		}
 		var usage *exit.UsageError
-		var picture *chat.PictureError
+		var shown *chat.ShownError
 		switch {
 		case err == nil:
 		case errors.Is(err, errLeave):
 			return nil
-		case b.terminal && (errors.As(err, &usage) || errors.As(err, &picture) || errors.Is(err, chat.ErrFull)):
+		case b.terminal && (errors.As(err, &usage) || errors.As(err, &shown) || errors.Is(err, chat.ErrFull)):
 			report(ctx, b.stderr, err)
 		default:
 			return err
@@ -80,7 +80,7 @@ func (b *chatter) handle(ctx context.Context, interrupts <-chan os.Signal, messa
 
 // ask prints the answer to a message.
 func (b *chatter) ask(ctx context.Context, interrupts <-chan os.Signal, message string) error {
-	message, b.pictures = b.pictures+message, ""
+	message, b.shown = b.shown+message, ""
 	answer, done := interruptible(ctx, interrupts)
 	out := &thoughts{print: b.print}
 	stats, err := b.dialogue.Ask(answer, message, b.options, out.write)

@@ -33,6 +33,8 @@ type Ear struct {
 	// Pad is the id in place of which rows are put. Start and End are the words that prompts have around a clip.
 	Pad        int
 	Start, End string
+	// Before and After are what the checkpoint's library writes before and after a clip in a conversation; {n} is its number.
+	Before, After string
 }
 
 // States returns the number of states of a clip within the layers.

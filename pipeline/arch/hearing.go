@@ -35,6 +35,7 @@ func beginHearing(c *Config, modelType string) *hearing {
 		ModelType: modelType, Hidden: h.Int("d_model", maxHidden), Mels: h.Int("num_mel_bins", maxHidden),
 		Start: "<|audio_bos|>", End: "<|audio_eos|>",
 	}
+	e.Before, e.After = e.Start, e.End
 	h.e = e
 	h.Only("model_type", strconv.Quote(e.ModelType))
 	h.Only("num_mel_bins", engineMels)

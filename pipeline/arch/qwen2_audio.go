@@ -16,6 +16,7 @@ func qwen2AudioEar(c *Config, width int) *hearing {
 	}
 	e := h.e
 	e.Frames, e.Pad = wholeFrames, pad
+	e.Before, e.After = "Audio {n}: "+e.Start, e.End+"\n"
 	h.Only("max_source_positions", strconv.Itoa(e.Frames/2))
 	e.Positions = Weight{h.prefix + "embed_positions.weight", e.Frames / 2, e.Hidden}
 	e.PostNorm = h.norm(h.prefix + "layer_norm")

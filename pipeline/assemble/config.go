@@ -151,6 +151,9 @@ type runConfig struct {
 		// Before and After are what stands around a picture in conversations.
 		Before string `json:"before_picture,omitempty"`
 		After  string `json:"after_picture,omitempty"`
+		// BeforeClip and AfterClip are the same of a clip; {n} is its number.
+		BeforeClip string `json:"before_clip,omitempty"`
+		AfterClip  string `json:"after_clip,omitempty"`
 	} `json:"llmexport"`
 
 	// halfAtNormal reports whether a backend of the target stores halves at precision normal, so that a model that needs more
@@ -209,6 +212,10 @@ func (p *Planned) runConfig() runConfig {
 	if p.Source.Pictures != nil {
 		t := p.Source.Model.Towers[0]
 		c.Own.Before, c.Own.After = t.Before, t.After
+	}
+	if p.Source.Sounds != nil {
+		e := p.Source.Model.Ear
+		c.Own.BeforeClip, c.Own.AfterClip = e.Before, e.After
 	}
 	return c
 }

@@ -17,7 +17,7 @@ import (
 type Turn struct {
 	Role    string  `json:"role"`
 	Content string  `json:"content"`
-	parts   *[]part // of Content, if it may have pictures
+	parts   *[]part // of Content, if it may have pictures or clips
 }
 
 // Dialogue is a conversation with a model. Between answers its session keeps keys and values, so that only what a new
@@ -29,8 +29,9 @@ type Dialogue struct {
 	Turns []Turn
 	// Variables of the template, such as enable_thinking.
 	Variables map[string]any
-	// Tower, if set, reads the pictures that messages of the user name: <img>FILE</img>. It runs once for each.
-	Tower *runtime.Tower
+	// Reader, if set, reads the pictures and clips that messages of the user name: <img>FILE</img> and <audio>FILE</audio>. It runs once for
+	// each.
+	Reader *runtime.Reader
 
 	template *Template
 	pkg      *runtime.Package
@@ -155,14 +156,14 @@ func (d *Dialogue) encode(ctx context.Context, turns []Turn) (*runtime.Prompt, e
 	if d.System != "" {
 		c.Messages = append(c.Messages, Message("system", d.System))
 	}
-	marks, pictures := NewMarks(), []*runtime.Prompt{}
+	marks, shown := NewMarks(), []*runtime.Prompt{}
 	for _, t := range turns {
 		content := t.Content
 		if t.parts != nil {
 			content = ""
 			for _, x := range *t.parts {
-				if content += x.text; x.picture != nil {
-					content, pictures = content+marks.Next(), append(pictures, x.picture)
+				if content += x.text; x.shown != nil {
+					content, shown = content+marks.Next(), append(shown, x.shown)
 				}
 			}
 		}
@@ -172,9 +173,9 @@ func (d *Dialogue) encode(ctx context.Context, turns []Turn) (*runtime.Prompt, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := marks.Encode(d.pkg, text, pictures)
-	if err != nil && len(pictures) > 0 {
-		err = &PictureError{err}
+	p, err := marks.Encode(d.pkg, text, shown)
+	if err != nil && len(shown) > 0 {
+		err = &ShownError{err}
 	}
 	return p, err
 }

@@ -29,7 +29,7 @@ func (d *Dialogue) Save() ([]byte, error) {
 }
 
 // Load replaces the messages of the dialogue by those of a file of package conversations: texts of the user and the assistant in turn,
-// after a system message if there is one. Pictures that messages of the user name are read again. After any other file, a
+// after a system message if there is one. Pictures and clips that messages of the user name are read again. After any other file, a
 // tensor.ErrUnsupported, the dialogue is as before.
 func (d *Dialogue) Load(ctx context.Context, name string, file []byte) error {
 	c, err := conversations.Parse(name, file)

@@ -72,9 +72,9 @@ func TestRefused(t *testing.T) {
 		{"rate 4 GHz", patched("16000.wav", 24, 1<<32-1), tensor.ErrUnsupported, "samples per second"},
 		{"no channels", patched("16000.wav", 20, 1), tensor.ErrCorrupt, "no channels"},
 		{"header alone", file(t, "16000.wav")[:36], tensor.ErrCorrupt, "no samples"},
-		{"a sample that is no number", patched("float.wav", 100, 0x7fc00000), tensor.ErrCorrupt, "samples that are no numbers or beyond 65536"},
-		{"an infinite sample", patched("float.wav", 100, 0xff800000), tensor.ErrCorrupt, "samples that are no numbers"},
-		{"a huge sample", patched("float.wav", 100, 0x47800001), tensor.ErrCorrupt, "samples that are no numbers"},
+		{"a sample that is NaN", patched("float.wav", 100, 0x7fc00000), tensor.ErrCorrupt, "samples that are NaN, infinite or beyond 65536"},
+		{"an infinite sample", patched("float.wav", 100, 0xff800000), tensor.ErrCorrupt, "samples that are NaN, infinite"},
+		{"a huge sample", patched("float.wav", 100, 0x47800001), tensor.ErrCorrupt, "samples that are NaN, infinite"},
 		{"samples without header", []byte("RIFF\x10\x00\x00\x00WAVEdata\x02\x00\x00\x00ab"), tensor.ErrCorrupt, "without a header"},
 	} {
 		wave, err := sound.Decode(bytes.NewReader(c.data))

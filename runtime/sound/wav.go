@@ -68,7 +68,7 @@ func Decode(r io.Reader) ([]float32, error) {
 	case len(wave) == 0:
 		return nil, fmt.Errorf("the sound has no samples: %w", tensor.ErrCorrupt)
 	case slices.ContainsFunc(wave, func(v float32) bool { return !(v >= -largest && v <= largest) }):
-		return nil, fmt.Errorf("the sound has samples that are no numbers or beyond %g: %w", float32(largest), tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the sound has samples that are NaN, infinite or beyond %g: %w", float32(largest), tensor.ErrCorrupt)
 	case rate < 1000 || rate > 1<<20:
 		return nil, fmt.Errorf("a sound of %d samples per second: %w", rate, tensor.ErrUnsupported)
 	}
