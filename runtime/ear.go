@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
-	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/sound"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -31,7 +30,7 @@ func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
 	}
 	// The engine cuts clips unless the graph has a mask as well.
 	e := &Ear{pkg: p, exe: exe, state: exe.NewState(), most: cutFrames}
-	if slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == "attention_mask" }) {
+	if part.reads("attention_mask") {
 		e.most = mostFrames
 	}
 	return e, nil

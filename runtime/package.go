@@ -8,6 +8,7 @@ package runtime
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
@@ -104,6 +105,11 @@ func (p *Package) openTokenizer() error {
 
 // Text returns the part of the text model.
 func (p *Package) Text() *Part { return p.Parts[0] }
+
+// reads reports whether the graph has an input of a name.
+func (p *Part) reads(name string) bool {
+	return slices.ContainsFunc(p.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == name })
+}
 
 // Weights gives access to the weight file.
 func (p *Part) Weights() mnn.Weights { return p.weights }

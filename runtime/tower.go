@@ -47,9 +47,6 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", part.GraphFile, err)
 	}
-	reads := func(name string) bool {
-		return slices.ContainsFunc(part.Graph.Ops, func(op mnn.Op) bool { return op.Type == mnn.OpInput && op.Name == name })
-	}
 	t := &Tower{pkg: p, exe: exe, state: exe.NewState()}
 	if slices.Contains(part.Graph.Outputs, mnn.DeepRows) {
 		if t.deep = p.Text().deep(); t.deep == 0 {
@@ -57,11 +54,11 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 		}
 	}
 	switch {
-	case reads(mnn.CornersInput):
+	case part.reads(mnn.CornersInput):
 		t.patch = 16
-	case reads(mnn.PatchesInput):
+	case part.reads(mnn.PatchesInput):
 		t.patch = 14
-	case reads(mnn.TilesInput):
+	case part.reads(mnn.TilesInput):
 		t.tile, t.together = p.Config.ImageSizeUnit, o.Mode == backend.Int8
 	}
 	return t, nil

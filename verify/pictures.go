@@ -135,8 +135,7 @@ func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) 
 	if err != nil {
 		return nil, err
 	}
-	logits := make([]float32, len(p.tokens)*s.Source.Model.Vocab)
-	return logits, s.Source.Reference.Logits(ctx, logits, h)
+	return s.sourceLogits(ctx, h)
 }
 
 // newSeen draws a picture in the form in which a tower takes it. A tower that reads patches is given one that need not be resized.

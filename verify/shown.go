@@ -130,6 +130,12 @@ func (p *shownPrompt) divergence(ctx context.Context, s *Subject, sess *runtime.
 	return kl, nil
 }
 
+// sourceLogits returns the logits [tokens, vocabulary] that the source makes of hidden states [tokens, hidden].
+func (s *Subject) sourceLogits(ctx context.Context, h []float32) ([]float32, error) {
+	logits := make([]float32, len(h)/s.Source.Model.Hidden*s.Source.Model.Vocab)
+	return logits, s.Source.Reference.Logits(ctx, logits, h)
+}
+
 // distance is that of rows from the source's.
 func (p *shownPrompt) distance(m medium, rows []float32) (float64, error) {
 	if len(rows) != len(p.rows) {

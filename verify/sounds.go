@@ -124,8 +124,7 @@ func (p *soundPrompt) judged(ctx context.Context, s *Subject, rows []float32) ([
 	if err != nil {
 		return nil, err
 	}
-	logits := make([]float32, len(p.tokens)*s.Source.Model.Vocab)
-	return logits, s.Source.Reference.Logits(ctx, logits, h)
+	return s.sourceLogits(ctx, h)
 }
 
 // heard returns what an encoder makes of the clips.
