@@ -173,7 +173,8 @@ type Attention struct {
 	// Window is the number of positions that a query attends to, including its own; 0 stands for all. Chunk, if not 0,
 	// restricts a query to positions p with the same p/Chunk.
 	Window, Chunk int
-	// Bidirectional: a query attends to all positions, also to later ones. Without Window, Chunk, Sinks, Slopes and Cap.
+	// Bidirectional: a query attends to all positions, also to later ones, or with a Window to those less than Window away on either
+	// side. Without Chunk, Sinks, Slopes and Cap.
 	Bidirectional bool
 	// Square, in a tower that reads patches of pictures of any size, is the edge, in patches, of the squares into which a picture is cut from
 	// its corner on: a patch attends to those of its own square. 0 stands for the whole picture.

@@ -8,6 +8,7 @@ import (
 // encoders is the table of the families that only encode, by "model_type", sorted. The first architecture of each has no head.
 var encoders = []family{
 	{"bert", []string{"BertModel", "BertForMaskedLM"}, encoder{root: "bert."}.describe},
+	{"modernbert", []string{"ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"}, describeModernBERT},
 	{"roberta", []string{"RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"}, encoder{root: "roberta.", padded: true}.describe},
 	{"xlm-roberta", []string{"XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"},
 		encoder{root: "roberta.", padded: true}.describe},

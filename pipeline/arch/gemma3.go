@@ -11,7 +11,7 @@ func (f gemma3) describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias := b.heads(256), b.Bool("attention_bias", false)
-	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_local_base_freq")
+	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_theta", "rope_local_base_freq")
 	b.scoreScale(&a)
 	if f.inner {
 		b.Only("final_logit_softcapping") // transformers 5 does not read it, some versions of 4 do

@@ -21,7 +21,7 @@ const olmo3Theta = 500000
 // only.
 func describeOlmo3(c *Config) (*Decoder, error) {
 	b, a, bias := beginOlmo(c)
-	full, sliding := readByType(c, ropeRules{theta: olmo3Theta}, ropeRules{theta: olmo3Theta}, "")
+	full, sliding := readByType(c, ropeRules{theta: olmo3Theta}, ropeRules{theta: olmo3Theta}, "rope_theta", "")
 	if c.Has("rope_theta") && full.theta != sliding.theta && !c.Has("rope_parameters") {
 		// transformers 4 uses it for all layers, transformers 5 for full ones.
 		c.Refuse("rope_theta", "%g is not supported, only %d: versions differ in whether sliding layers have it too", full.theta, olmo3Theta)

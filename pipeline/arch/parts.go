@@ -75,14 +75,14 @@ func (b *builder) chosen(key string) []bool {
 	return out
 }
 
-// fusedMLP returns a gated MLP whose gate and up are one matrix, gate rows first.
+// fusedMLP returns a gated MLP whose gate and up are one matrix, gate rows first. mlpBias gives it biases.
 func (b *builder) fusedMLP(gateUp, down string, intermediate int) *MLP {
 	return &MLP{
 		Intermediate: intermediate,
 		Activation:   b.activation,
-		Gate:         b.part(gateUp+".gate", gateUp, b.d.Hidden, false, Run{Start: 0, Count: intermediate}),
-		Up:           b.part(gateUp+".up", gateUp, b.d.Hidden, false, Run{Start: intermediate, Count: intermediate}),
-		Down:         b.linear(down, b.d.Hidden, intermediate, false),
+		Gate:         b.part(gateUp+".gate", gateUp, b.d.Hidden, b.mlpBias, Run{Start: 0, Count: intermediate}),
+		Up:           b.part(gateUp+".up", gateUp, b.d.Hidden, b.mlpBias, Run{Start: intermediate, Count: intermediate}),
+		Down:         b.linear(down, b.d.Hidden, intermediate, b.mlpBias),
 	}
 }
 

@@ -127,6 +127,17 @@ func TestPoolingRefused(t *testing.T) {
 	}
 }
 
+// TestClassifierRefused: a reranker of ModernBERT is refused for its vocabulary.
+func TestClassifierRefused(t *testing.T) {
+	ck := loadCheckpoint(t, filepath.Join(sentences, "modernbert-cls"))
+	config := edit(t, ck.config, map[string]any{"architectures": []string{"ModernBertForSequenceClassification"}})
+	tensors := append(slices.Clone(ck.tensors), tensor.Info{Name: "classifier.weight", DType: tensor.BF16, Shape: tensor.Shape{1, 48}})
+	if d, err := describe(config, tensors, Options{}); d != nil || !errors.Is(err, tensor.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "a classifier of ModernBERT is not supported: the engine's class for pairs has the token ids of XLM-R built in") {
+		t.Errorf("%v, %v", d, err)
+	}
+}
+
 // TestPoolingNewKeys: newer releases of sentence-transformers name the mode and the size in other keys.
 func TestPoolingNewKeys(t *testing.T) {
 	for word, want := range newModes {

@@ -127,12 +127,12 @@ func (r ropeRules) read(c *Config) ropeParams {
 }
 
 // readByType reads the parameters of families whose rotation depends on the kind of layer: full_attention and
-// sliding_attention within rope_parameters; in older files rope_theta and rope_scaling for full layers, and local for
-// sliding ones. Other keys next to the two kinds have no effect in transformers and none here, except truncate, see
+// sliding_attention within rope_parameters; in older files global (rope_theta) and rope_scaling for full layers, and local
+// for sliding ones. Other keys next to the two kinds have no effect in transformers and none here, except truncate, see
 // [readKind].
-func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropeParams) {
+func readByType(c *Config, full, sliding ropeRules, global, local string) (f, s ropeParams) {
 	f, s = ropeParams{kind: "default"}, ropeParams{kind: "default"}
-	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
+	theta, _ := c.OptFloat(global, 1, 1e15)
 	localTheta := 0.0
 	if local != "" {
 		localTheta, _ = c.OptFloat(local, 1, 1e15)
@@ -172,7 +172,7 @@ func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropePara
 		}
 		f = old
 	}
-	return full.settle(c, f, theta, "rope_theta"), sliding.settle(c, s, localTheta, local)
+	return full.settle(c, f, theta, global), sliding.settle(c, s, localTheta, local)
 }
 
 // readKind is readObject for the layers of one kind. transformers reads truncate next to the kinds, not within them, so

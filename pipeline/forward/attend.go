@@ -36,6 +36,13 @@ func causal(window, chunk int) mask {
 // toAll lets a query attend to all positions.
 func toAll(_, tokens int) (first, end int) { return 0, tokens }
 
+// within lets a query attend to the positions less than window away.
+func within(window int) mask {
+	return func(query, tokens int) (first, end int) {
+		return max(0, query-window+1), min(tokens, query+window)
+	}
+}
+
 // pictured is a mask by which tokens of a picture attend to later ones of it, too.
 func (s *space) pictured(m mask) mask {
 	if s.ends == nil {

@@ -89,10 +89,10 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 func checkAttention(a *arch.Attention) error {
 	var what string
 	switch {
-	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Window != 0 || a.Chunk != 0 || a.KVHeads != a.Heads):
-		what = "attention to all positions together with capped scores, sinks, biases, windows or shared keys"
-	case a.Square != 0 && !a.Bidirectional:
-		what = "causal attention within squares of patches"
+	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
+		what = "attention to later positions together with capped scores, sinks, biases or chunks"
+	case a.Square != 0 && (!a.Bidirectional || a.Window != 0):
+		what = "causal attention or windows within squares of patches"
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
 		what = "capped attention scores together with sinks, biases or chunks"
 	case a.V.Weight.Tensor == "" && (wide(a.KNorm, a.HeadDim) || wide(a.VNorm, a.HeadDim)):

@@ -3,6 +3,7 @@ package lower
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -19,6 +20,7 @@ func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) val
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(a.HeadDim))
 	}
+	k, v = b.spreadHeads(at+"k_shared", a, k), b.spreadHeads(at+"v_shared", a, v)
 	heads := func(name string, x value) value {
 		return b.permute(at+name, x, 0, 2, 1, 3)
 	}
@@ -26,12 +28,39 @@ func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) val
 	q, k, v = texts("q_texts", b.times(at+"q_scale", q, scale)), texts("k_texts", k), texts("v_texts", v)
 	q, k, v = heads("q_heads", q), heads("k_heads", k), heads("v_heads", v)
 	s := b.op(at+"scores", mnn.OpBatchMatMul, &mnn.BatchMatMul{TransposeY: true}, q, k)
+	if window := b.bounded(a.Window); window > 0 {
+		s = b.binary(at+"scores_near", mnn.BinaryAdd, s, b.nearMask(window))
+	}
 	if b.padding != nil {
 		s = b.binary(at+"scores_masked", mnn.BinaryAdd, s, *b.padding)
 	}
 	s = b.op(at+"probabilities", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, s)
 	o := heads("mixed", b.op(at+"mix", mnn.OpBatchMatMul, &mnn.BatchMatMul{}, s, v))
 	return b.reshape(at+"mixed_rows", o, 1, -1, int32(a.Heads*a.HeadDim))
+}
+
+// spreadHeads gives every query head its own copy of the keys or values x that it shares with others, [1, rows, heads, dim].
+func (b *builder) spreadHeads(name string, a *arch.Attention, x value) value {
+	if a.KVHeads == a.Heads {
+		return x
+	}
+	x = b.reshape(name+"/groups", x, 1, -1, int32(a.KVHeads), 1, int32(a.HeadDim))
+	x = b.binary(name+"/repeated", mnn.BinaryMul, x, b.ones(1, 1, 1, int32(a.Heads/a.KVHeads), 1))
+	return b.reshape(name, x, 1, -1, int32(a.Heads), int32(a.HeadDim))
+}
+
+// nearMask is the mask of attention to the positions less than window away on either side, [1, 1, tokens, tokens]. The engine makes
+// none of the kind.
+func (b *builder) nearMask(window int) value {
+	name := "/mask/near_" + strconv.Itoa(window)
+	return b.shares(name, func() value {
+		b.condition(masksWithin)
+		apart := b.shares("/mask/apart", func() value {
+			return b.unary("/mask/apart", mnn.UnaryAbs, b.toFloat("/mask/distance_float", b.distance()))
+		})
+		left := b.binary(name+"/left", mnn.BinaryMinimum, b.binary(name+"/within", mnn.BinarySub, b.scalarFloat(float64(window-1)), apart), b.scalarFloat(0))
+		return b.explicit(name, b.times(name+"/scores", b.binary(name+"/bad", mnn.BinaryMaximum, left, b.scalarFloat(-1)), hidden))
+	})
 }
 
 // far is what the mask adds to the score of a patch in another square: enough that its probability is 0, and within the range of halves.

@@ -13,6 +13,9 @@ import (
 // number would overflow in fp16.
 const hidden = 30000
 
+// masksWithin is the condition of graphs that compute masks themselves.
+const masksWithin = "masks are computed from positions within the graph: only the CPU backend has been run with such graphs"
+
 // bounded returns a window or chunk length, or 0 if it covers the context.
 func (b *builder) bounded(n int) int {
 	if n >= b.context {
@@ -104,7 +107,7 @@ func maskName(window, chunk int) string {
 func (b *builder) hiddenScores(window, chunk int) value {
 	name := maskName(window, chunk) + "/scores"
 	return b.shares(name, func() value {
-		b.condition("masks are computed from positions within the graph: only the CPU backend has been run with such graphs")
+		b.condition(masksWithin)
 		p, keys, distance := b.queries(), b.keys(), b.distance()
 		// Each rule gives 0 or less.
 		ahead := distance

@@ -102,11 +102,12 @@ func (b *builder) sentence(h value) (*Model, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
+	b.whole = true
 	b.maskCondition()
 	b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	return &Model{
 		Parts:   []*Part{{Graph: b.g, Slots: b.slots}},
-		Context: b.context, Precision: b.precision, Pooled: true, Whole: true, Caches: len(d.Layers), Conditions: b.conditions, Features: b.features(),
+		Context: b.context, Precision: b.precision, Pooled: true, Whole: b.whole, Caches: len(d.Layers), Conditions: b.conditions, Features: b.features(),
 	}, nil
 }
 

@@ -40,6 +40,8 @@ AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 BERT = dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)
 QWEN3 = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              max_position_embeddings=512, rms_norm_eps=1e-6, **rope(rope_theta=1e6))
+MODERN = dict(hidden_size=48, intermediate_size=72, num_hidden_layers=4, num_attention_heads=4, max_position_embeddings=256, local_attention=16)
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 # By name: the class of the config, that of the model, options, the tokenizer, and the pooling.
 CHECKPOINTS = {
@@ -57,6 +59,14 @@ CHECKPOINTS = {
     "xlm-roberta-pairs-wide": ("XLMRobertaConfig", "XLMRobertaForSequenceClassification", dict(
         BERT, hidden_size=56, num_attention_heads=7, intermediate_size=64, num_hidden_layers=2, type_vocab_size=1, num_labels=1, layer_norm_eps=1e-5,
         max_position_embeddings=386), "unigram", "pairs"),
+    "modernbert-cls": ("ModernBertConfig", "ModernBertModel", dict(MODERN, global_attn_every_n_layers=3), "pieces", "cls"),
+    "modernbert-mean": ("ModernBertConfig", "ModernBertForMaskedLM", dict(
+        MODERN, hidden_size=64, num_attention_heads=2, num_hidden_layers=5, local_attention=25, layer_types=[SLIDING, SLIDING, FULL, SLIDING, FULL],
+        attention_bias=True, mlp_bias=True, norm_bias=True, norm_eps=1e-6), "pieces", "mean normalize"),
+    "modernbert-wide": ("ModernBertConfig", "ModernBertModel", dict(
+        MODERN, hidden_size=60, num_attention_heads=6, num_hidden_layers=3, local_attention=128, global_attn_every_n_layers=2,
+        hidden_activation="silu", rope_parameters={
+            FULL: {"rope_type": "default", "rope_theta": 80000.0}, SLIDING: {"rope_type": "default", "rope_theta": 500.0}}), "pieces", "cls normalize"),
     "qwen3-embedding": ("Qwen3Config", "Qwen3Model", dict(QWEN3, tie_word_embeddings=True), "chat", "lasttoken normalize"),
     "qwen3-embedding-mean": ("Qwen3Config", "Qwen3ForCausalLM", dict(
         QWEN3, hidden_size=40, num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_hidden_layers=2, tie_word_embeddings=False, attention_bias=True),
@@ -101,6 +111,17 @@ def tokenizer(kind):
     t = tokenizers.Tokenizer(models.BPE())
     t.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if kind == "pieces":  # of ModernBERT
+        t.normalizer, t.pre_tokenizer = normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+        t.train_from_iterator(lines(), trainers.BpeTrainer(
+            vocab_size=420, special_tokens=["<|padding|>"], initial_alphabet=alphabet, show_progress=False))
+        t.add_tokens([tokenizers.AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
+        t.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", tokenizers.AddedToken("[MASK]", lstrip=True)])
+        begin, end = (t.token_to_id(x) for x in ("[CLS]", "[SEP]"))
+        t.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", begin), ("[SEP]", end)])
+        return t, dict(tokenizer_class="PreTrainedTokenizerFast", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
+                       mask_token="[MASK]", clean_up_tokenization_spaces=True)
     if kind == "bytes":
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         t.train_from_iterator(lines(), trainers.BpeTrainer(
@@ -161,6 +182,9 @@ def make(name, dir):
     rng = torch.Generator().manual_seed(2000003 + zlib.crc32(name.encode()))
     vocab = t.get_vocab_size()
     special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2) if kind in ("unigram", "bytes") else dict(pad_token_id=0)
+    if kind == "pieces":
+        special = dict(zip(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"),
+                           (t.token_to_id(f"[{x}]") for x in ("PAD", "CLS", "SEP", "CLS", "SEP"))))
     if kind == "chat":
         special = dict(pad_token_id=None, bos_token_id=t.token_to_id("<|endoftext|>"), eos_token_id=t.token_to_id("<|im_end|>"))
     config = getattr(transformers, config_class)(vocab_size=vocab, **special, **options)
@@ -174,6 +198,11 @@ def make(name, dir):
     written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
     if kind == "chat":
         written["architectures"] = ["Qwen3ForCausalLM"]  # as those of its authors, also without the head
+    if "global_attn_every_n_layers" in options:  # the keys of files on the hub
+        del written["layer_types"]
+        written.update(layer_norm_eps=written["norm_eps"], position_embedding_type="absolute")
+        turns = written.pop("rope_parameters")
+        written.update(global_rope_theta=turns[FULL]["rope_theta"], local_rope_theta=turns[SLIDING]["rope_theta"])
     write(dir / "config.json", written)
     write(dir / "golden.json", out)
     t.save(str(dir / "tokenizer.json"))
