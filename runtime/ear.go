@@ -43,13 +43,16 @@ const (
 	leastFrames = 3
 )
 
+// Longest returns the seconds of the longest clip.
+func (e *Ear) Longest() int { return e.most / 100 }
+
 // Wave reads a clip of samples at [sound.Rate]. Clips that the engine would cut, and those that are too short for a row, are errors.
 func (e *Ear) Wave(ctx context.Context, wave []float32) (Picture, error) {
 	const perFrame = sound.Rate / 100
 	switch n := len(wave) / perFrame; {
 	case n > e.most:
 		return Picture{}, fmt.Errorf("a clip of %.2f s is longer than the %d s that the model hears; cut it: %w",
-			float64(len(wave))/sound.Rate, e.most/100, tensor.ErrUnsupported)
+			float64(len(wave))/sound.Rate, e.Longest(), tensor.ErrUnsupported)
 	case n < leastFrames:
 		return Picture{}, fmt.Errorf("a clip of %d samples at 16 kHz is too short: a token takes %d: %w",
 			len(wave), leastFrames*perFrame, tensor.ErrUnsupported)

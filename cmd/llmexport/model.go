@@ -89,16 +89,3 @@ func openReader(ctx context.Context, p *runtime.Package, o runtime.Options) (*ru
 	}
 	return r, nil
 }
-
-// openTower compiles the part of a package that reads pictures, if it has one.
-func openTower(ctx context.Context, p *runtime.Package, o runtime.Options) (*runtime.Tower, error) {
-	if p.Visual() == nil {
-		return nil, nil
-	}
-	o.DynamicOption = p.Config.DynamicOption
-	t, err := runtime.NewTower(p, cpu.Backend{}, o)
-	if err != nil {
-		return nil, explained(ctx, p.Dir, err)
-	}
-	return t, nil
-}

@@ -41,7 +41,10 @@ func (t *tool) serveCommand() *cli.Command {
 			&cli.IntFlag{Name: "parallel", Value: 4, Usage: "compute `N` requests at the same time"},
 			&cli.IntFlag{Name: "queue", Value: 64, Usage: "let `N` requests wait; further ones are refused with status 429"},
 			&cli.StringFlag{Name: "cache-memory", Value: "1GiB", Usage: "`SIZE` of memory for the keys and values of all requests"},
-			&cli.StringFlag{Name: "max-body", Value: "4MiB", DefaultText: "4MiB, or 16MiB if the package reads pictures", Usage: "refuse requests of more than `SIZE`"},
+			&cli.StringFlag{
+				Name: "max-body", Value: "4MiB", DefaultText: "4MiB, or 16MiB if the package reads pictures or sound",
+				Usage: "refuse requests of more than `SIZE`",
+			},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "end a request after `TIME`, including its time in the queue"},
 			&cli.DurationFlag{Name: "grace", Value: 30 * time.Second, Usage: "when the server is told to end, let requests run for `TIME`"},
 			&cli.StringSliceFlag{Name: "allow-origin", Usage: "let pages of `ORIGIN`, such as https://example.org, use the server"},
@@ -56,8 +59,8 @@ func (t *tool) serveCommand() *cli.Command {
 	}
 }
 
-// pictureBody is the default of --max-body for a package that reads pictures.
-const pictureBody = 16 << 20
+// shownBody is the default of --max-body for a package that reads pictures or sound.
+const shownBody = 16 << 20
 
 // mostSessions bounds --parallel and --queue, to catch typing errors.
 const mostSessions = 1 << 16
@@ -156,12 +159,12 @@ func (t *tool) serve(c *cli.Context) error {
 		return explained(c.Context, dir, err)
 	}
 	if o.Template != nil {
-		if o.Tower, err = openTower(c.Context, p, compute); err != nil {
+		if o.Reader, err = openReader(c.Context, p, compute); err != nil {
 			return err
 		}
 	}
-	if o.Tower != nil && !c.IsSet("max-body") {
-		o.MaxBody = pictureBody
+	if o.Reader != nil && !c.IsSet("max-body") {
+		o.MaxBody = shownBody
 	}
 	if info, err := os.Stat(filepath.Join(dir, p.Config.LLMModel)); err == nil {
 		o.Created = info.ModTime()

@@ -70,31 +70,39 @@ func TestOpenAI(t *testing.T) {
 	}
 }
 
-// TestOpenAIPictures shows a server a picture by the library openai.
-func TestOpenAIPictures(t *testing.T) {
-	dir := seeing(t, t.TempDir(), "llava")
-	tower, set := withTower(t, dir)
-	s := newServerOf(t, dir, set)
-	out, err := exec.CommandContext(t.Context(), clientsPython(), "testdata/look.py", s.url, "tiny", pictureFiles+"rgb.jpg").Output()
-	if e, ok := err.(*exec.ExitError); ok {
-		t.Fatalf("%v: %s", err, e.Stderr)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	var found struct {
-		Answer, Stream, Refused string
-		Prompt                  int
-	}
-	if err := json.Unmarshal(out, &found); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	in, err := tower.Read(t.Context(), "<s>user\nLook at <img>"+pictureFiles+"rgb.jpg</img>\nnow.</s>\n<s>assistant\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := s.continued(in)
-	if found.Answer != want || found.Stream != want || found.Prompt != len(in.Tokens) || found.Refused != "messages" {
-		t.Errorf("%s, want %q of %d tokens", out, want, len(in.Tokens))
+// TestOpenAIShown shows a server a picture, and plays clips to others, by the library openai.
+func TestOpenAIShown(t *testing.T) {
+	for _, c := range []struct{ family, before, file, after string }{
+		{"llava", "<img>", pictureFiles + "rgb.jpg", "</img>\n"},
+		{"qwen2_audio", "Audio 1: <|audio_bos|><audio>", clipFiles + "rising.wav", "</audio><|audio_eos|>\n"},
+		{"qwen2_5_omni_thinker", "<|audio_bos|><audio>", clipFiles + "16000.flac", "</audio><|audio_eos|>"},
+	} {
+		t.Run(c.family, func(t *testing.T) {
+			dir := shown(t, t.TempDir(), c.family)
+			reader, set := withReader(t, dir)
+			s := newServerOf(t, dir, set)
+			out, err := exec.CommandContext(t.Context(), clientsPython(), "testdata/look.py", s.url, "tiny", c.file).Output()
+			if e, ok := err.(*exec.ExitError); ok {
+				t.Fatalf("%v: %s", err, e.Stderr)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			var found struct {
+				Answer, Stream, Refused string
+				Prompt                  int
+			}
+			if err := json.Unmarshal(out, &found); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			in, err := reader.Read(t.Context(), "<s>user\nLook at "+c.before+c.file+c.after+"now.</s>\n<s>assistant\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := s.continued(in)
+			if found.Answer != want || found.Stream != want || found.Prompt != len(in.Tokens) || found.Refused != "messages" {
+				t.Errorf("%s, want %q of %d tokens", out, want, len(in.Tokens))
+			}
+		})
 	}
 }
 

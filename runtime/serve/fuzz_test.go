@@ -18,13 +18,16 @@ func FuzzRequest(f *testing.F) {
 		`{"messages":[{"role":"system","content":[{"type":"text","text":"a"}]}],"tools":[],"tool_choice":"none","max_tokens":1}`,
 		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}],"chat_template_kwargs":{"a":[{}]}}`, `{`, `null`,
 		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo=","detail":"low"}}]}]}`, `{"stop":1}`,
+		`{"messages":[{"role":"user","content":[` + clip(f, "16000.flac") + `,{"type":"text","text":"<audio>x.wav</audio>"}]}],"max_tokens":1}`,
+		`{"messages":[{"role":"user","content":[` + heard("UklGRiQAAABXQVZFZm10IBAAAAABAAEA", "wav") + `]}]}`,
+		`{"messages":[{"role":"user","content":[` + image(dataURL(f, "bits.png")) + `,` + heard("ZkxhQwAAACI=", "flac") + `]}],"max_tokens":1}`,
 	}
 	for _, s := range seeds {
 		f.Add([]byte(s), true)
 		f.Add([]byte(s), false)
 	}
-	dir := seeing(f, f.TempDir(), "llava")
-	_, set := withTower(f, dir)
+	dir := shown(f, f.TempDir(), "qwen2_5_omni_thinker")
+	_, set := withReader(f, dir)
 	s := newServerOf(f, dir, func(o *serve.Options) { set(o); o.Context, o.MaxBody = 64, 1<<12 })
 	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
 		path := "/v1/completions"

@@ -55,8 +55,8 @@ func (s *Server) readChat(ctx context.Context, body []byte) (*completion, error)
 		return nil, badf("top_logprobs", "top_logprobs needs logprobs")
 	}
 	c := conversations.Conversation{AddGenerationPrompt: true}
-	pictures := &sights{marks: chat.NewMarks()}
-	if c.Messages, err = s.readMessages(f, pictures); err != nil {
+	shown := &attachments{marks: chat.NewMarks()}
+	if c.Messages, err = s.readMessages(f, shown); err != nil {
 		return nil, err
 	}
 	if c.Tools, err = s.readTools(f); err != nil {
@@ -68,11 +68,11 @@ func (s *Server) readChat(ctx context.Context, body []byte) (*completion, error)
 	if err := f.done(); err != nil {
 		return nil, err
 	}
-	return s.render(ctx, o, c, pictures)
+	return s.render(ctx, o, c, shown)
 }
 
-// render returns the completion of a conversation with pictures.
-func (s *Server) render(ctx context.Context, o *order, c conversations.Conversation, pictures *sights) (*completion, error) {
+// render returns the completion of a conversation with pictures and clips.
+func (s *Server) render(ctx context.Context, o *order, c conversations.Conversation, shown *attachments) (*completion, error) {
 	text, err := s.o.Template.Render(ctx, c, templateLimits)
 	if errors.Is(err, template.ErrLimit) || errors.Is(err, engine.ErrCrash) {
 		return nil, badf("messages", "the chat template cannot render this: %v", err)
@@ -80,16 +80,16 @@ func (s *Server) render(ctx context.Context, o *order, c conversations.Conversat
 		return nil, err
 	}
 	out := &completion{order: o}
-	var seen []*runtime.Prompt
-	if len(pictures.list) > 0 {
-		if out.done, err = s.eyes.sit(ctx); err == nil {
-			seen, err = s.eyes.see(ctx, pictures.list)
+	var read []*runtime.Prompt
+	if len(shown.list) > 0 {
+		if out.done, err = s.senses.sit(ctx); err == nil {
+			read, err = s.senses.read(ctx, shown.list)
 		}
 		if err != nil {
 			return out, err
 		}
 	}
-	p, err := pictures.marks.Encode(s.pkg, text, seen)
+	p, err := shown.marks.Encode(s.pkg, text, read)
 	if err != nil {
 		return out, badf("messages", "%v", err)
 	}
@@ -122,7 +122,7 @@ func readObjects(f fields, name string) ([]*template.Object, bool, error) {
 }
 
 // readMessages reads the conversation.
-func (s *Server) readMessages(f fields, pictures *sights) ([]*template.Object, error) {
+func (s *Server) readMessages(f fields, shown *attachments) ([]*template.Object, error) {
 	objects, ok, err := readObjects(f, "messages")
 	switch {
 	case err != nil:
@@ -133,7 +133,7 @@ func (s *Server) readMessages(f fields, pictures *sights) ([]*template.Object, e
 		return nil, badf("messages", "%d messages; %d are allowed", len(objects), maxMessages)
 	}
 	for i, m := range objects {
-		if objects[i], err = s.readMessage(m, pictures); err != nil {
+		if objects[i], err = s.readMessage(m, shown); err != nil {
 			return nil, badf("messages", "messages[%d]: %v", i, err)
 		}
 	}
@@ -142,7 +142,7 @@ func (s *Server) readMessages(f fields, pictures *sights) ([]*template.Object, e
 
 // readMessage brings a message into the form in which templates expect it: contents are one text, and the arguments of calls
 // objects.
-func (s *Server) readMessage(m *template.Object, pictures *sights) (*template.Object, error) {
+func (s *Server) readMessage(m *template.Object, shown *attachments) (*template.Object, error) {
 	out := template.NewObject()
 	role, _ := m.Get("role")
 	switch role {
@@ -161,13 +161,13 @@ func (s *Server) readMessage(m *template.Object, pictures *sights) (*template.Ob
 		switch name {
 		case "role", "refusal", "annotations", "audio":
 			if name == "audio" && v != nil {
-				return nil, errors.New("this server takes no sound")
+				return nil, errors.New("this server keeps no sound of answers")
 			}
 		case "content":
 			if v == nil {
 				continue
 			}
-			text, err := s.readContent(v, role == "user", pictures)
+			text, err := s.readContent(v, role == "user", shown)
 			if err != nil {
 				return nil, err
 			}
@@ -198,8 +198,8 @@ func (s *Server) readMessage(m *template.Object, pictures *sights) (*template.Ob
 	return out, nil
 }
 
-// readContent reads a text, or a list of parts that are texts, and pictures if they are of the user.
-func (s *Server) readContent(v any, user bool, pictures *sights) (string, error) {
+// readContent reads a text, or a list of parts that are texts, and pictures and clips if they are of the user.
+func (s *Server) readContent(v any, user bool, shown *attachments) (string, error) {
 	if text, ok := v.(string); ok {
 		return text, nil
 	}
@@ -213,7 +213,7 @@ func (s *Server) readContent(v any, user bool, pictures *sights) (string, error)
 		if !ok {
 			return "", errors.New("a part of content must be an object")
 		}
-		text, err := s.readPart(o, user, pictures)
+		text, err := s.readPart(o, user, shown)
 		if err != nil {
 			return "", fmt.Errorf("content[%d]: %w", i, err)
 		}
@@ -222,8 +222,8 @@ func (s *Server) readContent(v any, user bool, pictures *sights) (string, error)
 	return all.String(), nil
 }
 
-// readPart returns the text of a part, or the mark of a picture.
-func (s *Server) readPart(o *template.Object, user bool, pictures *sights) (string, error) {
+// readPart returns the text of a part, or the mark of a picture or clip.
+func (s *Server) readPart(o *template.Object, user bool, shown *attachments) (string, error) {
 	switch kind, _ := o.Get("type"); {
 	case kind == "text":
 		text, _ := o.Get("text")
@@ -231,20 +231,38 @@ func (s *Server) readPart(o *template.Object, user bool, pictures *sights) (stri
 			return text, nil
 		}
 		return "", errors.New("a part of the type text needs a text")
-	case kind == "image_url" && s.eyes != nil && user:
-		picture, err := readImage(o)
+	case kind != "image_url" && kind != "input_audio":
+		return "", errors.New("the type must be " + s.partTypes())
+	case kind == "image_url" && !s.senses.sees():
+		return "", errors.New("this package reads no pictures")
+	case kind == "input_audio" && !s.senses.hears():
+		return "", errors.New("this package reads no sound")
+	case !user:
+		return "", errors.New("only messages of the user may have pictures and clips")
+	default:
+		read := readImage
+		if kind == "input_audio" {
+			read = readAudio
+		}
+		a, err := read(o)
 		if err != nil {
 			return "", err
 		}
-		return pictures.add(picture)
-	case kind == "image_url" && s.eyes != nil:
-		return "", errors.New("only messages of the user may have pictures")
-	case kind == "image_url":
-		return "", errors.New("this package reads no pictures")
-	case s.eyes != nil:
-		return "", errors.New("the type must be text or image_url")
+		return shown.add(a)
 	}
-	return "", errors.New("this server takes texts only: the type must be text")
+}
+
+// partTypes lists the types that parts of content may have.
+func (s *Server) partTypes() string {
+	switch sees, hears := s.senses.sees(), s.senses.hears(); {
+	case sees && hears:
+		return "text, image_url or input_audio"
+	case sees:
+		return "text or image_url"
+	case hears:
+		return "text or input_audio"
+	}
+	return "text: this package reads texts only"
 }
 
 // readCalls reads calls of tools in an old answer; OpenAI has their arguments as a text with JSON.

@@ -30,18 +30,28 @@ func TestPage(t *testing.T) {
 	if shots == "" {
 		shots = t.TempDir()
 	}
-	seen := seeing(t, t.TempDir(), "llava")
-	_, withPictures := withTower(t, seen)
 	for _, c := range []struct {
-		token, shots string
-		pictures     bool
-	}{{"", shots, false}, {"secret", shots, false}, {"", filepath.Join(shots, "pictures"), true}} {
+		token, shots, family, attach string
+		files, shown                 []string
+	}{
+		{shots: shots}, {token: "secret", shots: shots},
+		{
+			shots: filepath.Join(shots, "pictures"), family: "llava", attach: "Add pictures",
+			files: []string{"PICTURE=" + pictureFiles + "rgb.jpg", "LARGE=" + drawnPNG(t, 3000, 1500)}, shown: []string{"rgb.jpg 23 x 17", "drawn.png 2048 x 1024"},
+		},
+		{
+			shots: filepath.Join(shots, "clips"), family: "qwen2_audio", attach: "Add clips",
+			files: []string{"CLIP=" + clipFiles + "44100.wav"}, shown: []string{"44100.wav 0.05 s"},
+		},
+	} {
 		var s *served
 		cmd := exec.CommandContext(t.Context(), "node", "testdata/page.mjs")
 		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
-		if c.pictures {
-			s = newServerOf(t, seen, func(o *serve.Options) { withPictures(o); o.Context, o.MaxBody = 512, 16<<20 })
-			cmd.Env = append(cmd.Env, "PICTURE="+pictureFiles+"rgb.jpg", "LARGE="+drawnPNG(t, 3000, 1500))
+		if c.family != "" {
+			dir := shown(t, t.TempDir(), c.family)
+			_, set := withReader(t, dir)
+			s = newServerOf(t, dir, func(o *serve.Options) { set(o); o.Context, o.MaxBody = 512, 16<<20 })
+			cmd.Env = append(cmd.Env, c.files...)
 		} else {
 			s = newServer(t, func(o *serve.Options) { o.Token, o.Context = c.token, 4096 })
 		}
@@ -58,9 +68,9 @@ func TestPage(t *testing.T) {
 		var found struct {
 			Console, Requests, Violations, Shown []string
 			Answers                              [][]string
-			Status                               string
+			Status, Attach                       string
 			Rules                                int
-			Wide, Attach                         bool
+			Wide                                 bool
 		}
 		if err := json.Unmarshal(out, &found); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -79,12 +89,8 @@ func TestPage(t *testing.T) {
 				t.Errorf("answers of view %d: %q", i, a)
 			}
 		}
-		var want []string
-		if c.pictures {
-			want = []string{"rgb.jpg 23 x 17", "drawn.png 2048 x 1024"}
-		}
-		if found.Attach != c.pictures || !slices.Equal(found.Shown, want) {
-			t.Errorf("pictures can be added: %v; shown %q, want %q", found.Attach, found.Shown, want)
+		if found.Attach != c.attach || !slices.Equal(found.Shown, c.shown) {
+			t.Errorf("the button is %q, shown are %q, want %q", found.Attach, found.Shown, c.shown)
 		}
 		if len(found.Answers) != 3 {
 			t.Errorf("%d views", len(found.Answers))

@@ -20,7 +20,7 @@ import (
 var page embed.FS
 
 // policy lets the page use its own files and the server, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; media-src data:; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
 // routes returns the handler of all requests.
@@ -179,7 +179,8 @@ func (s *Server) model() map[string]any {
 	return map[string]any{
 		"id": s.o.Name, "object": "model", "created": s.o.Created.Unix(), "owned_by": "llmexport", "context_window": s.o.Context,
 		"capabilities": map[string]bool{
-			"chat": s.o.Template != nil, "pictures": s.o.Template != nil && s.eyes != nil, "tools": s.tools,
+			"chat": s.o.Template != nil, "tools": s.tools,
+			"pictures": s.o.Template != nil && s.senses.sees(), "sound": s.o.Template != nil && s.senses.hears(),
 			"thinking": s.o.Template != nil && s.o.Template.KnowsThinking(context.Background()),
 		},
 	}

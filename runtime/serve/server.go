@@ -29,8 +29,8 @@ type Options struct {
 	Created time.Time
 	// Template renders conversations; nil for a package without one.
 	Template *chat.Template
-	// Tower reads the pictures of conversations; nil for a package that reads none.
-	Tower *runtime.Tower
+	// Reader reads the pictures and clips of conversations; nil for a package that reads texts only.
+	Reader *runtime.Reader
 	// Sampler holds the sampling options that requests do not set; nil is greedy.
 	Sampler *runtime.Sampler
 	// Context is the most tokens of a prompt with its answer.
@@ -59,7 +59,7 @@ type Server struct {
 	pkg     *runtime.Package
 	vectors *sentence.Model // nil for a package that continues texts
 	pool    *pool
-	eyes    *eyes // nil for a package that reads no pictures
+	senses  *senses // nil for a package that reads texts only
 	tools   bool
 	metrics metrics
 	handler http.Handler
@@ -74,8 +74,8 @@ func New(ctx context.Context, p *runtime.Package, session *runtime.Session, o Op
 		return nil, err
 	}
 	s := &Server{o: o, pkg: p, pool: pool, tools: o.Template != nil && o.Template.KnowsTools(ctx)}
-	if o.Tower != nil {
-		s.eyes = newEyes(o.Tower, &o)
+	if o.Reader != nil {
+		s.senses = newSenses(o.Reader, &o)
 	}
 	if p.Task() != runtime.Generate {
 		if s.vectors, err = sentence.Open(p, false); err != nil {
@@ -168,7 +168,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func(ctx co
 	if err == nil {
 		c, err = read(ctx, body)
 	}
-	body = nil // pictures are large
+	body = nil // pictures and clips are large
 	if c != nil && c.done != nil {
 		defer c.done()
 	}

@@ -75,6 +75,7 @@ func TestRefused(t *testing.T) {
 		{"a sample that is NaN", patched("float.wav", 100, 0x7fc00000), tensor.ErrCorrupt, "samples that are NaN, infinite or beyond 65536"},
 		{"an infinite sample", patched("float.wav", 100, 0xff800000), tensor.ErrCorrupt, "samples that are NaN, infinite"},
 		{"a huge sample", patched("float.wav", 100, 0x47800001), tensor.ErrCorrupt, "samples that are NaN, infinite"},
+		{"a sample of 1/48000 s", patched("48000.wav", 40, 2), tensor.ErrCorrupt, "no samples"},
 		{"samples without header", []byte("RIFF\x10\x00\x00\x00WAVEdata\x02\x00\x00\x00ab"), tensor.ErrCorrupt, "without a header"},
 	} {
 		wave, err := sound.Decode(bytes.NewReader(c.data))
@@ -82,6 +83,22 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d samples, %v, want %v", c.name, len(wave), err, c.err)
 		} else if !strings.Contains(err.Error(), c.part) {
 			t.Errorf("%s: %q lacks %q", c.name, err, c.part)
+		}
+	}
+	for _, c := range []struct {
+		name             string
+		seconds, samples int
+		part             string
+	}{
+		{"16000.wav", 0, 800, "longer than 0 s"}, {"16000.flac", 0, 800, "longer than 0 s"}, {"16000.wav", 1, 799, "more than 799 samples"},
+		{"16000.flac", 1, 799, "more than 799 samples"}, {"16000.wav", 1, 800, ""}, {"16000.flac", 1, 800, ""},
+	} {
+		wave, err := sound.DecodeWithin(bytes.NewReader(file(t, c.name)), c.seconds, c.samples)
+		switch {
+		case c.part == "" && (err != nil || len(wave) != 800), c.part != "" && (!errors.Is(err, tensor.ErrUnsupported) || wave != nil):
+			t.Errorf("%+v: %d samples, %v", c, len(wave), err)
+		case c.part != "" && !strings.Contains(err.Error(), c.part):
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	if _, err := sound.Open(filepath.Join(t.TempDir(), "none.wav")); !errors.Is(err, os.ErrNotExist) {

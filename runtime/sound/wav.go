@@ -42,9 +42,14 @@ func Open(path string) ([]float32, error) {
 }
 
 // Decode reads a WAV or FLAC file and returns samples from -1 to 1 at [Rate]. As in the engine, the first channel is used, and
-// other rates are converted by linear interpolation. Damaged files are [tensor.ErrCorrupt], other formats
+// other rates are converted by linear interpolation. Damaged files are [tensor.ErrCorrupt], other formats and sounds of more than ten hours
 // [tensor.ErrUnsupported].
-func Decode(r io.Reader) ([]float32, error) {
+func Decode(r io.Reader) ([]float32, error) { return DecodeWithin(r, maxSamples/Rate, maxBytes/4) }
+
+// DecodeWithin is Decode for sounds of a stranger: one that is longer than so many seconds, or has more samples before its rate is
+// converted, is a [tensor.ErrUnsupported] before it takes more memory.
+func DecodeWithin(r io.Reader, seconds, samples int) ([]float32, error) {
+	most := limit{seconds, samples}
 	b := bufio.NewReader(io.LimitReader(r, maxBytes+1))
 	head, err := b.Peek(12)
 	if err != nil && err != io.EOF {
@@ -56,23 +61,38 @@ func Decode(r io.Reader) ([]float32, error) {
 	case len(head) == 0:
 		return nil, fmt.Errorf("the sound has no bytes: %w", tensor.ErrCorrupt)
 	case bytes.HasPrefix(head, []byte("RIFF")) && bytes.HasSuffix(head, []byte("WAVE")):
-		wave, rate, err = readWAV(b)
+		wave, rate, err = readWAV(b, most)
 	case bytes.HasPrefix(head, []byte("fLaC")):
-		wave, rate, err = readFLAC(b)
+		wave, rate, err = readFLAC(b, most)
 	default:
 		return nil, fmt.Errorf("not a WAV or FLAC sound; convert MP3 and others to WAV: %w", tensor.ErrUnsupported)
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case len(wave) == 0:
-		return nil, fmt.Errorf("the sound has no samples: %w", tensor.ErrCorrupt)
 	case slices.ContainsFunc(wave, func(v float32) bool { return !(v >= -largest && v <= largest) }):
 		return nil, fmt.Errorf("the sound has samples that are NaN, infinite or beyond %g: %w", float32(largest), tensor.ErrCorrupt)
-	case rate < 1000 || rate > 1<<20:
-		return nil, fmt.Errorf("a sound of %d samples per second: %w", rate, tensor.ErrUnsupported)
 	}
-	return resample(wave, rate), nil
+	if wave = resample(wave, rate); len(wave) == 0 {
+		return nil, fmt.Errorf("the sound has no samples: %w", tensor.ErrCorrupt)
+	}
+	return wave, nil
+}
+
+// limit bounds a sound before its rate is converted.
+type limit struct{ seconds, samples int }
+
+// check refuses a sound that has n samples so far.
+func (l limit) check(n, rate int) error {
+	switch {
+	case rate < 1000 || rate > 1<<20:
+		return fmt.Errorf("a sound of %d samples per second: %w", rate, tensor.ErrUnsupported)
+	case int64(n) > int64(l.seconds)*int64(rate):
+		return fmt.Errorf("the sound is longer than %d s: %w", l.seconds, tensor.ErrUnsupported)
+	case n > l.samples:
+		return fmt.Errorf("the sound has more than %d samples: %w", l.samples, tensor.ErrUnsupported)
+	}
+	return nil
 }
 
 // resample interpolates between neighbouring samples. The engine computes places in float32, so after some minutes of sound they
@@ -107,7 +127,7 @@ const (
 )
 
 // readWAV returns the samples of the first channel.
-func readWAV(r *bufio.Reader) ([]float32, int, error) {
+func readWAV(r *bufio.Reader, most limit) ([]float32, int, error) {
 	damaged := func(err error) error { return fmt.Errorf("the WAV sound is damaged: %v: %w", err, tensor.ErrCorrupt) }
 	if _, err := r.Discard(12); err != nil {
 		return nil, 0, damaged(err)
@@ -138,7 +158,7 @@ func readWAV(r *bufio.Reader) ([]float32, int, error) {
 			if format.FrameBytes == 0 {
 				return nil, 0, damaged(errors.New("samples without a header"))
 			}
-			wave, err := readSamples(io.LimitReader(r, int64(chunk.Size)), format, int64(chunk.Size))
+			wave, err := readSamples(io.LimitReader(r, int64(chunk.Size)), format, int64(chunk.Size), most)
 			return wave, int(format.Rate), err
 		}
 		if _, err := r.Discard(int(chunk.Size + chunk.Size%2)); err != nil {
@@ -148,7 +168,7 @@ func readWAV(r *bufio.Reader) ([]float32, int, error) {
 }
 
 // readSamples converts the first channel of so many bytes.
-func readSamples(r io.Reader, f wavFormat, size int64) ([]float32, error) {
+func readSamples(r io.Reader, f wavFormat, size int64, most limit) ([]float32, error) {
 	convert, err := f.sample()
 	if err != nil {
 		return nil, err
@@ -162,6 +182,9 @@ func readSamples(r io.Reader, f wavFormat, size int64) ([]float32, error) {
 	for range size / int64(f.FrameBytes) {
 		if _, err := io.ReadFull(r, frame); err != nil {
 			return nil, fmt.Errorf("the WAV sound is damaged: it ends after %d samples: %w", len(wave), tensor.ErrCorrupt)
+		}
+		if err := most.check(len(wave)+1, int(f.Rate)); err != nil {
+			return nil, err
 		}
 		wave = append(wave, convert(frame))
 	}
@@ -192,7 +215,7 @@ func (f wavFormat) sample() (func([]byte) float32, error) {
 }
 
 // readFLAC returns the samples of the first channel.
-func readFLAC(r io.Reader) ([]float32, int, error) {
+func readFLAC(r io.Reader, most limit) ([]float32, int, error) {
 	damaged := func(err error) error { return fmt.Errorf("the FLAC sound is damaged: %v: %w", err, tensor.ErrCorrupt) }
 	s, err := flac.New(r)
 	if err != nil {
@@ -217,11 +240,11 @@ func readFLAC(r io.Reader) ([]float32, int, error) {
 		if len(f.Subframes) == 0 {
 			return nil, 0, damaged(errors.New("a frame without channels"))
 		}
+		if err := most.check(len(wave)+len(f.Subframes[0].Samples), int(s.Info.SampleRate)); err != nil {
+			return nil, 0, err
+		}
 		for _, v := range f.Subframes[0].Samples {
 			wave = append(wave, float32(v)/scale)
-		}
-		if len(wave) > maxBytes/4 {
-			return nil, 0, fmt.Errorf("the FLAC sound has more than %d samples: %w", maxBytes/4, tensor.ErrUnsupported)
 		}
 	}
 }

@@ -2,8 +2,9 @@
 
 const $ = (id) => document.getElementById(id);
 const turns = []; // {role, content}
-let attached = []; // {name, url} of the pictures of the next message
+let attached = []; // {name, url, clip} of the pictures and clips of the next message
 const largest = 2048; // pixels an edge of a picture that is sent; the tower reads fewer
+const rate = 16000; // samples per second of a clip that is sent: those that models take
 let model = {};
 let running = null; // AbortController of the answer in progress
 
@@ -42,7 +43,10 @@ async function start() {
     $("model").textContent = model.id;
     document.title = model.id + " · llmexport";
     $("thinking-row").hidden = !model.capabilities.thinking;
-    $("attach").hidden = !model.capabilities.pictures;
+    const {pictures, sound} = model.capabilities;
+    $("attach").hidden = !pictures && !sound;
+    $("attach").textContent = "Add " + [pictures && "pictures", sound && "clips"].filter(Boolean).join(" or ");
+    $("file").accept = [pictures && "image/jpeg,image/png,image/webp,image/gif,image/bmp", sound && "audio/*"].filter(Boolean).join(",");
     say(model.capabilities.chat ? "" : "This package has no chat template, so there is nothing to talk to.", !model.capabilities.chat);
   } catch (error) {
     say("The server cannot be reached: " + error.message, true);
@@ -50,7 +54,7 @@ async function start() {
 }
 
 // show adds a message to the page and returns a function that sets its text.
-function show(role, content, pictures) {
+function show(role, content, attachments) {
   $("empty").hidden = true;
   const item = document.createElement("li");
   item.className = role;
@@ -74,8 +78,8 @@ function show(role, content, pictures) {
   const text = document.createElement("p");
   text.className = "text";
   const shown = document.createElement("div");
-  shown.className = "pictures";
-  shown.append(...(pictures || []).map(drawing));
+  shown.className = "attachments";
+  shown.append(...(attachments || []).map(drawing));
   head.append(name, copy);
   item.append(head, thought, shown, text);
   $("messages").append(item);
@@ -101,59 +105,89 @@ function show(role, content, pictures) {
   return set;
 }
 
-// drawing returns the element of a picture.
-function drawing(picture) {
-  const image = document.createElement("img");
-  image.src = picture.url;
-  image.alt = picture.name;
-  return image;
+// drawing returns the element of a picture or clip.
+function drawing(attachment) {
+  const element = document.createElement(attachment.clip ? "audio" : "img");
+  element.src = attachment.url;
+  if (attachment.clip) {
+    element.controls = true;
+    element.setAttribute("aria-label", attachment.name);
+  } else {
+    element.alt = attachment.name;
+  }
+  return element;
 }
 
-// attach adds files to the pictures of the next message. Large ones are made smaller, with a better filter than the tower's.
+// address returns a blob as a data: URL.
+function address(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(blob);
+  });
+}
+
+// readClip returns a sound that the browser can play as a WAV file of one channel, converted with a better filter than the server's.
+async function readClip(file) {
+  const sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(await file.arrayBuffer());
+  const samples = new Int16Array(sound.length);
+  for (let channel = 0; channel < sound.numberOfChannels; channel++) {
+    sound.getChannelData(channel).forEach((v, i) => { samples[i] += Math.round(Math.max(-1, Math.min(1, v)) * 32767 / sound.numberOfChannels); });
+  }
+  const bytes = new DataView(new ArrayBuffer(44 + 2 * samples.length));
+  [0x52494646, 36 + 2 * samples.length, 0x57415645, 0x666d7420, 16, 1 + (1 << 16), rate, 2 * rate, 2 + (16 << 16), 0x64617461, 2 * samples.length]
+    .forEach((v, i) => bytes.setUint32(4 * i, v, ![0, 2, 3, 9].includes(i))); // names are not numbers
+  samples.forEach((v, i) => bytes.setInt16(44 + 2 * i, v, true));
+  return address(new Blob([bytes], {type: "audio/wav"}));
+}
+
+// readPicture returns a picture, smaller if it is large, with a better filter than the tower's.
+async function readPicture(file) {
+  const bitmap = await createImageBitmap(file);
+  if (Math.max(bitmap.width, bitmap.height) <= largest) return address(file);
+  const scale = largest / Math.max(bitmap.width, bitmap.height);
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+  canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+  const context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/jpeg", 0.92);
+}
+
+// attach adds files to those of the next message.
 async function attach(files) {
   for (const file of files) {
+    const clip = file.type.startsWith("audio/");
+    const what = clip ? "sound" : "pictures";
+    if (!model.capabilities[what]) {
+      say(file.name + ": this package reads no " + what + ".", true);
+      continue;
+    }
     try {
-      const bitmap = await createImageBitmap(file);
-      let url;
-      if (Math.max(bitmap.width, bitmap.height) > largest) {
-        const scale = largest / Math.max(bitmap.width, bitmap.height);
-        const canvas = document.createElement("canvas");
-        canvas.width = Math.max(1, Math.round(bitmap.width * scale));
-        canvas.height = Math.max(1, Math.round(bitmap.height * scale));
-        const context = canvas.getContext("2d");
-        context.imageSmoothingQuality = "high";
-        context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-        url = canvas.toDataURL("image/jpeg", 0.92);
-      } else {
-        url = await new Promise((resolve, reject) => {
-          const reader = new FileReader();
-          reader.onload = () => resolve(reader.result);
-          reader.onerror = () => reject(reader.error);
-          reader.readAsDataURL(file);
-        });
-      }
-      attached.push({name: file.name, url});
+      attached.push({name: file.name, url: await (clip ? readClip : readPicture)(file), clip});
     } catch {
-      say(file.name + " is not a picture that the browser can read.", true);
+      say(file.name + " is not a " + (clip ? "clip" : "picture") + " that the browser can read.", true);
     }
   }
   list();
 }
 
-// list shows the pictures of the next message.
+// list shows the pictures and clips of the next message.
 function list() {
-  $("attached").replaceChildren(...attached.map((picture) => {
+  $("attached").replaceChildren(...attached.map((attachment) => {
     const item = document.createElement("li");
     const remove = document.createElement("button");
     remove.type = "button";
     remove.textContent = "Remove";
-    remove.setAttribute("aria-label", "Remove " + picture.name);
+    remove.setAttribute("aria-label", "Remove " + attachment.name);
     remove.addEventListener("click", () => {
-      attached = attached.filter((p) => p !== picture);
+      attached = attached.filter((a) => a !== attachment);
       list();
       $("attach").focus();
     });
-    item.append(drawing(picture), remove);
+    item.append(drawing(attachment), remove);
     return item;
   }));
 }
@@ -195,10 +229,15 @@ async function* events(response) {
   }
 }
 
-async function ask(message, pictures) {
-  const parts = pictures.map((p) => ({type: "image_url", image_url: {url: p.url}}));
+// part returns what stands for a picture or clip in a request.
+function part({url, clip}) {
+  return clip ? {type: "input_audio", input_audio: {data: url.slice(url.indexOf(",") + 1), format: "wav"}} : {type: "image_url", image_url: {url}};
+}
+
+async function ask(message, attachments) {
+  const parts = attachments.map(part);
   turns.push({role: "user", content: parts.length ? [...parts, {type: "text", text: message}] : message});
-  show("user", message, pictures);
+  show("user", message, attachments);
   const set = show("assistant", "");
   running = new AbortController();
   $("send").disabled = true;
@@ -240,7 +279,7 @@ async function ask(message, pictures) {
     $("messages").lastChild.remove();
     $("empty").hidden = turns.length > 0;
     if (!$("message").value) $("message").value = message;
-    attached = [...pictures, ...attached];
+    attached = [...attachments, ...attached];
     list();
   }
   $("message").focus();
@@ -251,10 +290,10 @@ $("form").addEventListener("submit", (event) => {
   const message = $("message").value;
   if (running || !message.trim()) return;
   $("message").value = "";
-  const pictures = attached;
+  const attachments = attached;
   attached = [];
   list();
-  ask(message, pictures);
+  ask(message, attachments);
 });
 $("attach").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", async () => {

@@ -1,5 +1,5 @@
 // Tries the page in headless Chromium: page.mjs URL TOKEN FOLDER, with puppeteer-core, axe-core and @sparticuz/chromium (or CHROME) installed
-// in the folder NODE_PATH. A package that reads pictures is shown those in PICTURE and LARGE. It prints what it found as JSON; screenshots go to FOLDER.
+// in the folder NODE_PATH. A package that sees or hears is sent the files in PICTURE, LARGE and CLIP. It prints what it found as JSON; screenshots go to FOLDER.
 import {createRequire} from "node:module";
 import {writeFileSync} from "node:fs";
 import path from "node:path";
@@ -46,15 +46,17 @@ for (const [name, view] of Object.entries(views)) {
   await page.type("#max_tokens", "24");
   await page.type("#temperature", "0");
   await page.click("#settings summary");
-  const pictures = [process.env.PICTURE, process.env.LARGE].filter(Boolean);
-  found.attach = found.attach || await page.evaluate(() => !document.getElementById("attach").hidden);
-  if (pictures.length) {
-    await (await page.$("#file")).uploadFile(...pictures);
-    await page.waitForFunction((n) => document.querySelectorAll("#attached img").length === n, {}, pictures.length);
-    await axe("pictures");
+  const files = [process.env.PICTURE, process.env.LARGE, process.env.CLIP].filter(Boolean);
+  found.attach = await page.evaluate(() => document.getElementById("attach").hidden ? "" : document.getElementById("attach").textContent);
+  if (files.length) {
+    const attached = (n) => page.waitForFunction((n) => document.querySelectorAll("#attached li").length === n, {}, n);
+    await (await page.$("#file")).uploadFile(...files);
+    await attached(files.length);
+    await axe("attached");
     await page.click("#attached li:last-child button");
-    await (await page.$("#file")).uploadFile(pictures[1]);
-    await page.waitForFunction((n) => document.querySelectorAll("#attached img").length === n, {}, pictures.length);
+    await attached(files.length - 1);
+    await (await page.$("#file")).uploadFile(files.at(-1));
+    await attached(files.length);
   }
   const answered = () => page.waitForFunction(() => /tokens/.test(document.getElementById("status").textContent));
   await page.type("#message", "Who comes here?");
@@ -67,11 +69,13 @@ for (const [name, view] of Object.entries(views)) {
   await answered();
   found.answers.push(await page.evaluate(() => [...document.querySelectorAll("#messages .text")].map((e) => e.textContent).filter(Boolean)));
   found.shown = await page.evaluate(() => [...document.querySelectorAll("#messages img")].map((i) => `${i.alt} ${i.naturalWidth} x ${i.naturalHeight}`));
+  await page.waitForFunction(() => [...document.querySelectorAll("#messages audio")].every((a) => a.duration > 0));
+  found.shown.push(...await page.evaluate(() => [...document.querySelectorAll("#messages audio")].map((a) => `${a.ariaLabel} ${a.duration} s`)));
   found.status = await page.evaluate(() => document.getElementById("status").textContent);
   await axe("answers");
   writeFileSync(path.join(folder, name + ".png"), await page.screenshot());
   found.wide = found.wide || await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-  if (!pictures.length) {
+  if (!files.length) {
     // A long answer is stopped, and what came of it stays.
     // Drawn from all tokens alike, it does not end by itself.
     await page.evaluate(() => {
