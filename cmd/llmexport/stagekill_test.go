@@ -114,7 +114,7 @@ func TestStagesKilled(t *testing.T) {
 		}
 		for _, s := range killedStages {
 			// Some kills in a row in each stage, so that work that was taken up again is interrupted too.
-			for range min(kills, 4) {
+			for range min(kills-killed[s], 4) {
 				if r := runStages(t, dir, s, rand.N(last[s]+1)); r.code < 0 {
 					killed[s]++
 				} else {
@@ -127,6 +127,7 @@ func TestStagesKilled(t *testing.T) {
 			t.Fatalf("another package after %v kills", killed)
 		}
 		runs++
+		t.Logf("%d runs, kills: %v", runs, killed)
 		if fewest := slices.MinFunc(killedStages, func(a, b string) int { return killed[a] - killed[b] }); killed[fewest] >= kills || runs == 3*kills {
 			break
 		}
