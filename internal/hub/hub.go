@@ -401,7 +401,10 @@ func listDir(dir string) ([]File, error) {
 		if wanted(e.Name()) {
 			names = append(names, e.Name())
 		}
-		if name := e.Name() + "/config.json"; modulePattern.MatchString(name) {
+		for _, name := range []string{e.Name() + "/config.json", e.Name() + "/" + singleFile} {
+			if !modulePattern.MatchString(name) && !moduleWeights.MatchString(name) {
+				continue
+			}
 			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 				names = append(names, name)
 			}

@@ -59,7 +59,7 @@ func inIndex[T interface{ name() string }](dir string, files []T) (read []T, mis
 			return nil, "", err
 		}
 	}
-	read = slices.DeleteFunc(slices.Clone(files), func(f T) bool { return isShard(f.name()) && !want[f.name()] })
+	read = slices.DeleteFunc(slices.Clone(files), func(f T) bool { return isShard(f.name()) && !want[f.name()] && !moduleWeights.MatchString(f.name()) })
 	for _, f := range read {
 		delete(want, f.name())
 	}

@@ -111,12 +111,16 @@ func withoutDuplicates[T any](files []T, name func(T) string) []T {
 	})
 }
 
-// modulePattern matches the configuration of a module of sentence-transformers.
-var modulePattern = regexp.MustCompile(`^[0-9]+_[A-Za-z]+/config\.json$`)
+// modulePattern matches the configuration of a module of sentence-transformers, and moduleWeights those of one that has some.
+var (
+	modulePattern = regexp.MustCompile(`^[0-9]+_[A-Za-z]+/config\.json$`)
+	moduleWeights = regexp.MustCompile(`^[0-9]+_Dense/model\.safetensors$`)
+)
 
-// below reports whether a slash-separated path below the top level is wanted: an additional chat template, or the configuration
-// of a module.
-func below(path string) bool { return isTemplate(path) || modulePattern.MatchString(path) }
+// below reports whether a slash-separated path below the top level is wanted: an additional chat template, or a file of a module.
+func below(path string) bool {
+	return isTemplate(path) || modulePattern.MatchString(path) || moduleWeights.MatchString(path)
+}
 
 // templatesDir holds additional chat templates.
 const templatesDir = "additional_chat_templates"

@@ -60,7 +60,7 @@ func tinyFiles() map[string][]byte {
 		templatesDir + "/tool_use.jinja":   []byte("{{ tools }}"),
 		"modules.json":                     []byte("[]"),
 		"1_Pooling/config.json":            []byte(`{"pooling_mode": "mean"}`),
-		"2_Dense/model.safetensors":        []byte("not wanted, 9"),
+		"2_Normalize/model.safetensors":    []byte("not wanted, 9"),
 		"onnx/config.json":                 []byte("not wanted, 10"),
 		"x/1_Pooling/config.json":          []byte("not wanted, 11"),
 	}

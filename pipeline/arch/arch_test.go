@@ -27,7 +27,16 @@ func loadCheckpoint(t testing.TB, dir string) checkpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return checkpoint{config, readHeader(t, filepath.Join(dir, "model.safetensors"))}
+	tensors := readHeader(t, filepath.Join(dir, "model.safetensors"))
+	for _, m := range modulesOf(t, dir) {
+		if m.Weighted() {
+			for _, w := range readHeader(t, filepath.Join(dir, m.Path, "model.safetensors")) {
+				w.Name = m.Path + "/" + w.Name
+				tensors = append(tensors, w)
+			}
+		}
+	}
+	return checkpoint{config, tensors}
 }
 
 // describe is Describe for tests of the text model.

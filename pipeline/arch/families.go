@@ -41,7 +41,7 @@ var families = []family{
 	{"falcon_h1", []string{"FalconH1ForCausalLM"}, describeFalconH1},
 	{"gemma", []string{"GemmaForCausalLM"}, describeGemma},
 	{"gemma2", []string{"Gemma2ForCausalLM"}, describeGemma2},
-	{"gemma3_text", []string{"Gemma3ForCausalLM"}, gemma3{}.describe},
+	{"gemma3_text", []string{"Gemma3ForCausalLM", "Gemma3TextModel"}, gemma3{}.describe},
 	{"gemma4_text", []string{"Gemma4ForCausalLM"}, describeGemma4},
 	{"glm", []string{"GlmForCausalLM"}, describeGLM},
 	{"glm4", []string{"Glm4ForCausalLM"}, describeGLM4},

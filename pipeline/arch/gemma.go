@@ -17,13 +17,15 @@ func describeGemma(c *Config) (*Decoder, error) {
 }
 
 // beginGemma reads the keys that all Gemmas share. causal are the values of use_bidirectional_attention for which text
-// is causal.
+// is causal; without any, the caller reads it.
 func beginGemma(c *Config, causal ...string) *builder {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(true)
 	b.onePlus, b.activation = true, GELUTanh
 	b.d.EmbeddingScale, b.d.Precision = math.Sqrt(float64(b.d.Hidden)), "normal"
-	b.Only("use_bidirectional_attention", causal...)
+	if causal != nil {
+		b.Only("use_bidirectional_attention", causal...)
+	}
 	b.Inert("cache_implementation")
 	return b
 }

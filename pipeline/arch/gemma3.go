@@ -4,10 +4,19 @@ package arch
 // normalized before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names,
 // have a sliding_window and their own rotary base (rope_local_base_freq). In a multimodal model, which is inner, logits
 // are unbounded, too.
+//
+// With use_bidirectional_attention it is an encoder (EmbeddingGemma): a token attends to all others, in a layer that slides to
+// sliding_window/2 on either side.
 type gemma3 struct{ inner bool }
 
 func (f gemma3) describe(c *Config) (*Decoder, error) {
-	b := beginGemma(c, "false")
+	b := beginGemma(c)
+	both := false
+	if f.inner {
+		b.Only("use_bidirectional_attention", "false")
+	} else {
+		both = b.Bool("use_bidirectional_attention", false)
+	}
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias := b.heads(256), b.Bool("attention_bias", false)
@@ -28,7 +37,11 @@ func (f gemma3) describe(c *Config) (*Decoder, error) {
 	if types := b.layerTypes(fullAttention, slidingAttention); types != nil {
 		slides = func(i int) bool { return types[i] == slidingAttention }
 	}
-	windows := b.spread(b.window(4096), slides)
+	window := b.window(4096)
+	if a.Bidirectional = both; both && window > 0 {
+		window = window/2 + 1
+	}
+	windows := b.spread(window, slides)
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope, x.Window = b.rope(full, a.HeadDim), windows[i]

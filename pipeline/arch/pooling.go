@@ -56,19 +56,42 @@ type Module struct {
 	Config []byte
 }
 
+// name is that of the class without its package.
+func (m *Module) name() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
+
+// Weighted reports whether a module of its kind has tensors, in the file model.safetensors of its directory. Their names in the
+// checkpoint begin with the directory.
+func (m *Module) Weighted() bool { return m.name() == "Dense" && m.Path != "" }
+
 // pooledDecoders are the families of language models that embedding models are made of.
-var pooledDecoders = []string{"qwen3"}
+var pooledDecoders = []string{"gemma3_text", "qwen3"}
+
+// bothWays reports whether a token attends to later ones, so that no text can be continued.
+func (d *Decoder) bothWays() bool {
+	for _, l := range d.Layers {
+		for b := range l.Blocks() {
+			if a, ok := b.(*Attention); ok && a.Bidirectional {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // pool reads how the states become a vector, unless the checkpoint is a language model.
 func (d *Decoder) pool(modules []Module) error {
-	encoder := slices.ContainsFunc(encoders, func(f family) bool { return f.modelType == d.Family })
+	encoder := d.bothWays()
 	var p *Pooling
 	for i, m := range modules {
 		var err error
-		switch name := m.Type[strings.LastIndexByte(m.Type, '.')+1:]; {
+		switch name := m.name(); {
 		case name == "Transformer" && i == 0:
 		case name == "Pooling" && i == 1:
 			p, err = readPooling(m, d.Hidden)
+		case name == "Dense" && p != nil && !p.Normalize:
+			var dense Dense
+			dense, err = readDense(m, p.Size(d.Hidden))
+			p.Dense = append(p.Dense, dense)
 		case name == "Normalize" && p != nil:
 			p.Normalize = true
 		case name == "LogitScore" && i == 1 && len(modules) == 2 && !encoder: // of a reranker that answers yes or no
@@ -91,8 +114,6 @@ func (d *Decoder) pool(modules []Module) error {
 	case !encoder && !slices.Contains(pooledDecoders, d.Family):
 		return fmt.Errorf("modules.json: an embedding model of model_type %s is not supported, only of %s: %w",
 			d.Family, strings.Join(pooledDecoders, ", "), tensor.ErrUnsupported)
-	case d.Precision != "" || d.LogitCap != 0:
-		return fmt.Errorf("modules.json: an embedding model of these states is not supported: %w", tensor.ErrUnsupported)
 	}
 	if name := d.Head.Weight.Tensor; name != "" {
 		if d.Tied {
@@ -101,6 +122,54 @@ func (d *Decoder) pool(modules []Module) error {
 		d.Skips = append(d.Skips, Skip{Match: regexp.MustCompile("^" + regexp.QuoteMeta(name) + "$"), Reason: "head of another task"})
 	}
 	d.Pooling, d.Head, d.HeadTensor, d.Tied = p, Linear{}, "", false
+	return nil
+}
+
+// denseActivations are the classes that a Dense module may name, and whether they are a tanh.
+var denseActivations = map[string]bool{"torch.nn.modules.linear.Identity": false, "torch.nn.modules.activation.Tanh": true}
+
+// readDense reads the configuration of a module Dense for vectors of width elements.
+func readDense(m Module, width int) (Dense, error) {
+	scope := m.Path + "/" + configName
+	if m.Config == nil {
+		return Dense{}, fmt.Errorf("%s: missing: %w", scope, tensor.ErrCorrupt)
+	}
+	c, err := ParseConfig(m.Config)
+	if err != nil {
+		return Dense{}, fmt.Errorf("%s: %w", scope, err)
+	}
+	if n := c.Int("in_features", maxHidden); n != width && c.Good("in_features") {
+		c.Wrong("in_features", "%d, but the vector has %d elements", n, width)
+	}
+	rows, bias := c.Int("out_features", maxHidden), c.Bool("bias", true)
+	word, there := c.OptString("activation_function")
+	if !there {
+		word = "torch.nn.modules.activation.Tanh" // the default of the class
+	}
+	turned, known := denseActivations[word]
+	if !known {
+		c.unsupported("activation_function", "%s is not supported, only %s", show(word), quoted(slices.Sorted(maps.Keys(denseActivations))))
+	}
+	if err := c.accounted(scope, "module Dense"); err != nil {
+		return Dense{}, err
+	}
+	d := Dense{Linear: Linear{Weight: Weight{m.Path + "/linear.weight", rows, width}}, Tanh: turned}
+	if bias {
+		d.Bias = Weight{Tensor: m.Path + "/linear.bias", Rows: rows}
+	}
+	return d, nil
+}
+
+// accounted rejects the keys of a module that nothing read, and other problems of its file.
+func (c *Config) accounted(scope, owner string) error {
+	for _, key := range c.fields.keys {
+		if !c.consumed[key] {
+			c.unsupported(key, "unknown to the %s", owner)
+		}
+	}
+	if len(c.problems) > 0 {
+		return problems{scope: scope, list: c.problems}
+	}
 	return nil
 }
 
@@ -154,13 +223,8 @@ func readPooling(m Module, hidden int) (*Pooling, error) {
 			c.Wrong(key, "%d contradicts hidden_size %d", n, hidden)
 		}
 	}
-	for _, key := range c.fields.keys {
-		if !c.consumed[key] {
-			c.unsupported(key, "unknown to the module Pooling")
-		}
-	}
-	if len(c.problems) > 0 {
-		return nil, problems{scope: scope, list: c.problems}
+	if err := c.accounted(scope, "module Pooling"); err != nil {
+		return nil, err
 	}
 	return &Pooling{Of: modes[0]}, nil
 }

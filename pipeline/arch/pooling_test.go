@@ -84,6 +84,9 @@ func TestPoolingRefused(t *testing.T) {
 		list[1].Config = []byte(config)
 		return list
 	}
+	dense := func(config string) []Module {
+		return append(slices.Clone(modules[:2]), Module{Type: "sentence_transformers.models.Dense", Path: "2_Dense", Config: []byte(config)})
+	}
 	module := func(i int, name string) []Module {
 		list := slices.Clone(modules)
 		list[i].Type = name
@@ -97,7 +100,14 @@ func TestPoolingRefused(t *testing.T) {
 	}{
 		{"no modules", nil, tensor.ErrUnsupported, "model_type bert is an encoder, and the checkpoint has no modules.json"},
 		{"no pooling", modules[:1], tensor.ErrUnsupported, "no modules.json with a module Pooling"},
-		{"dense", module(2, "sentence_transformers.models.Dense"), tensor.ErrUnsupported, "sentence_transformers.models.Dense as module 2 is not supported"},
+		{"dense without config", module(2, "sentence_transformers.models.Dense"), tensor.ErrCorrupt, "2_Normalize/config.json: missing"},
+		{"dense after the end", []Module{modules[0], modules[1], modules[2], {Type: "x.Dense"}}, tensor.ErrUnsupported, "x.Dense as module 3"},
+		{"dense of another size", dense(`{"in_features": 64, "out_features": 8}`), tensor.ErrCorrupt, "in_features: 64, but the vector has 48 elements"},
+		{"dense without a size", dense(`{"in_features": 48}`), tensor.ErrCorrupt, "out_features: missing"},
+		{"dense with another activation", dense(`{"in_features": 48, "out_features": 8, "activation_function": "torch.nn.modules.activation.GELU"}`),
+			tensor.ErrUnsupported, `activation_function: "torch.nn.modules.activation.GELU" is not supported`},
+		{"dense with an unknown key", dense(`{"in_features": 48, "out_features": 8, "init_weight": null}`), tensor.ErrUnsupported, "init_weight: unknown to the module Dense"},
+		{"dense without weights", dense(`{"in_features": 48, "out_features": 8}`), tensor.ErrCorrupt, "missing: 2_Dense/linear.weight, 2_Dense/linear.bias"},
 		{"other transformer", module(0, "sentence_transformers.models.CLIPModel"), tensor.ErrUnsupported, "CLIPModel as module 0"},
 		{"normalized first", []Module{modules[0], modules[2], modules[1]}, tensor.ErrUnsupported, "Normalize as module 1"},
 		{"pooled twice", []Module{modules[0], modules[1], modules[1]}, tensor.ErrUnsupported, "Pooling as module 2"},
@@ -122,7 +132,7 @@ func TestPoolingRefused(t *testing.T) {
 	}
 	llama := loadCheckpoint(t, "testdata/llama")
 	if _, err := describe(llama.config, llama.tensors, Options{Modules: pooling(`{"pooling_mode": "lasttoken"}`)}); err == nil ||
-		!strings.Contains(err.Error(), "an embedding model of model_type llama is not supported, only of qwen3") {
+		!strings.Contains(err.Error(), "an embedding model of model_type llama is not supported, only of gemma3_text, qwen3") {
 		t.Error(err)
 	}
 }

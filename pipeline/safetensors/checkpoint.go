@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -42,11 +43,14 @@ var _ tensor.Source = (*Checkpoint)(nil)
 // read. Every shard must exist and each tensor be in exactly one of them, the one the index names; sizes
 // must add up. Any contradiction is tensor.ErrCorrupt and names file and tensor; a directory that holds
 // weights in another format only is tensor.ErrUnsupported. The caller closes the checkpoint.
-func OpenDir(dir string) (*Checkpoint, error) {
+//
+// modules are directories below dir with a model.safetensors of their own; the names of its tensors begin with the directory,
+// as in "2_Dense/linear.weight".
+func OpenDir(dir string, modules ...string) (*Checkpoint, error) {
 	c := &Checkpoint{}
 	single, err := exists(filepath.Join(dir, singleFile))
 	if err == nil {
-		err = c.open(dir, single, func(name string) (*shard, *Header, error) { return openShard(dir, name) })
+		err = c.open(dir, single, modules, func(name string) (*shard, *Header, error) { return openShard(dir, name) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -57,9 +61,13 @@ func OpenDir(dir string) (*Checkpoint, error) {
 // opener opens a shard and reads its header.
 type opener func(name string) (*shard, *Header, error)
 
-func (c *Checkpoint) open(dir string, single bool, open opener) error {
+func (c *Checkpoint) open(dir string, single bool, modules []string, open opener) error {
+	files := make([]string, 0, len(modules))
+	for _, m := range modules {
+		files = append(files, path.Join(m, singleFile))
+	}
 	if single {
-		return c.addAll([]string{singleFile}, open)
+		return c.addAll(append([]string{singleFile}, files...), open)
 	}
 	x, err := readIndex(filepath.Join(dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +80,7 @@ func (c *Checkpoint) open(dir string, single bool, open opener) error {
 	for _, shard := range x.shards {
 		names[shard] = true
 	}
-	if err := c.addAll(slices.Sorted(maps.Keys(names)), open); err != nil {
+	if err := c.addAll(append(slices.Sorted(maps.Keys(names)), files...), open); err != nil {
 		return err
 	}
 	return x.check(c)
@@ -99,10 +107,19 @@ func (c *Checkpoint) addAll(names []string, open opener) error {
 		c.shards = append(c.shards, slices.DeleteFunc(slices.Clone(shards), func(s *shard) bool { return s == nil })...)
 		for i, name := range batch {
 			if errors.Is(errs[i], fs.ErrNotExist) {
-				return fmt.Errorf("shard %s is missing: %s names it: %w", name, indexFile, errs[i])
+				by := indexFile
+				if name == singleFile || strings.Contains(name, "/") {
+					by = "the checkpoint"
+				}
+				return fmt.Errorf("shard %s is missing: %s names it: %w", name, by, errs[i])
 			}
 			if err := errs[i]; err != nil {
 				return err
+			}
+			if module, _ := path.Split(name); module != "" {
+				for k := range headers[i].Entries {
+					headers[i].Entries[k].Name = module + headers[i].Entries[k].Name
+				}
 			}
 			found = append(found, headers[i].Entries)
 		}

@@ -58,10 +58,10 @@ func noEOF(name string, err error) error {
 
 // OpenHeaders is [OpenDir] of a checkpoint whose shards are elsewhere: heads has their beginnings by name, and dir holds
 // the index if there is one. Reading weights is [ErrNoWeights] for shards without an [Checkpoint.Attach].
-func OpenHeaders(dir string, heads map[string]Head) (*Checkpoint, error) {
+func OpenHeaders(dir string, heads map[string]Head, modules ...string) (*Checkpoint, error) {
 	c := &Checkpoint{}
 	_, single := heads[singleFile]
-	err := c.open(dir, single, func(name string) (*shard, *Header, error) {
+	err := c.open(dir, single, modules, func(name string) (*shard, *Header, error) {
 		head, ok := heads[name]
 		if !ok {
 			return nil, nil, fmt.Errorf("%s: %w", name, os.ErrNotExist)

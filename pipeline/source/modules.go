@@ -50,6 +50,16 @@ func readModules(dir string) ([]arch.Module, error) {
 	return modules, nil
 }
 
+// weighted lists the directories of modules with weights of their own.
+func weighted(modules []arch.Module) (dirs []string) {
+	for _, m := range modules {
+		if m.Weighted() {
+			dirs = append(dirs, m.Path)
+		}
+	}
+	return dirs
+}
+
 // readUse reads how sentence-transformers uses the checkpoint in dir: sentences for the user, and tensor.ErrUnsupported if a text
 // is changed in a way that the engine cannot repeat.
 func readUse(dir string) (notes []string, err error) {

@@ -91,10 +91,14 @@ func (s *Source) open(ignore []string) error {
 	if err != nil {
 		return err
 	}
+	modules, err := readModules(s.Dir)
+	if err != nil {
+		return err
+	}
 	if s.Heads == nil {
-		s.Checkpoint, err = safetensors.OpenDir(s.Dir)
+		s.Checkpoint, err = safetensors.OpenDir(s.Dir, weighted(modules)...)
 	} else {
-		s.Checkpoint, err = safetensors.OpenHeaders(s.Dir, s.Heads)
+		s.Checkpoint, err = safetensors.OpenHeaders(s.Dir, s.Heads, weighted(modules)...)
 	}
 	if err != nil {
 		return err
@@ -107,10 +111,6 @@ func (s *Source) open(ignore []string) error {
 		if s.Quantized != nil {
 			s.Weights, config = s.Quantized, s.Quantized.Config()
 		}
-	}
-	modules, err := readModules(s.Dir)
-	if err != nil {
-		return err
 	}
 	if s.Model, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore, Modules: modules}); err != nil {
 		return err

@@ -18,6 +18,7 @@ import zlib
 import tokenizers
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -41,6 +42,8 @@ BERT = dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_atten
 QWEN3 = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              max_position_embeddings=512, rms_norm_eps=1e-6, **rope(rope_theta=1e6))
 MODERN = dict(hidden_size=48, intermediate_size=72, num_hidden_layers=4, num_attention_heads=4, max_position_embeddings=256, local_attention=16)
+GEMMA = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=1, head_dim=16,
+             max_position_embeddings=256, query_pre_attn_scalar=16, sliding_window=16, use_bidirectional_attention=True)
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 # By name: the class of the config, that of the model, options, the tokenizer, and the pooling.
@@ -59,6 +62,16 @@ CHECKPOINTS = {
     "xlm-roberta-pairs-wide": ("XLMRobertaConfig", "XLMRobertaForSequenceClassification", dict(
         BERT, hidden_size=56, num_attention_heads=7, intermediate_size=64, num_hidden_layers=2, type_vocab_size=1, num_labels=1, layer_norm_eps=1e-5,
         max_position_embeddings=386), "unigram", "pairs"),
+    "embeddinggemma": ("Gemma3TextConfig", "Gemma3TextModel", dict(GEMMA, sliding_window_pattern=4), "gemma", "mean dense:96 dense:48 normalize"),
+    "embeddinggemma-odd": ("Gemma3TextConfig", "Gemma3TextModel", dict(
+        GEMMA, hidden_size=48, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, head_dim=24, query_pre_attn_scalar=40, sliding_window=41,
+        layer_types=[SLIDING, FULL, SLIDING], rope_parameters={
+            FULL: {"rope_type": "default", "rope_theta": 50000.0}, SLIDING: {"rope_type": "default", "rope_theta": 700.0}}),
+        "gemma", "mean dense:40:tanh normalize"),
+    "embeddinggemma-short": ("Gemma3TextConfig", "Gemma3ForCausalLM", dict(
+        GEMMA, num_hidden_layers=2, num_key_value_heads=2, sliding_window=512, layer_types=[SLIDING, FULL]), "gemma", "cls"),
+    "gemma3-causal": ("Gemma3TextConfig", "Gemma3TextModel", dict(
+        GEMMA, num_hidden_layers=2, layer_types=[SLIDING, FULL], use_bidirectional_attention=False), "gemma", "lasttoken normalize"),
     "modernbert-cls": ("ModernBertConfig", "ModernBertModel", dict(MODERN, global_attn_every_n_layers=3), "pieces", "cls"),
     "modernbert-mean": ("ModernBertConfig", "ModernBertForMaskedLM", dict(
         MODERN, hidden_size=64, num_attention_heads=2, num_hidden_layers=5, local_attention=25, layer_types=[SLIDING, SLIDING, FULL, SLIDING, FULL],
@@ -96,6 +109,21 @@ def tokenizer(kind):
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
         return t, dict(tokenizer_class="BertTokenizer", do_lower_case=True, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]",
                        cls_token="[CLS]", mask_token="[MASK]")
+    if kind == "gemma":  # words are joined by U+2581, and characters without a token are bytes
+        t = tokenizers.Tokenizer(models.BPE())
+        words = [w for line in lines() for w in line.replace(" ", "\n▁").split("\n")]
+        t.train_from_iterator(words, trainers.BpeTrainer(vocab_size=400, show_progress=False))
+        made = json.loads(t.to_str())["model"]
+        special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+        vocab = special + [f"<0x{b:02X}>" for b in range(256)] + sorted(made["vocab"], key=made["vocab"].get)
+        t = tokenizers.Tokenizer(models.BPE(
+            vocab={x: i for i, x in enumerate(vocab)}, merges=[tuple(m) for m in made["merges"]], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        t.normalizer, t.pre_tokenizer = normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous")
+        t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+        t.add_special_tokens(special)
+        t.post_processor = processors.TemplateProcessing(
+            single="<bos> $A <eos>", pair="<bos> $A <eos> $B <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)])
+        return t, dict(tokenizer_class="GemmaTokenizer", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>", mask_token="<mask>")
     roberta = dict(bos_token="<s>", eos_token="</s>", sep_token="</s>", cls_token="<s>", unk_token="<unk>", pad_token="<pad>", mask_token="<mask>")
     if kind == "unigram":
         t = tokenizers.Tokenizer(models.Unigram())
@@ -146,13 +174,37 @@ def tokenizer(kind):
     return t, dict(tokenizer_class="Qwen2Tokenizer", eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=chat)
 
 
-def pool(h, mode):
+def layers(mode, width):
+    """The layers after the pooling: directory, rows, columns, and whether it has a tanh and a bias."""
+    out = []
+    for word in mode.split():
+        if word.startswith("dense:"):
+            rows = int(word.split(":")[1])
+            out.append((f"{len(out) + 2}_Dense", rows, width, word.endswith("tanh")))
+            width = rows
+    return out
+
+
+def weights(name, rows, columns, biased):
+    """The tensors of such a layer of a checkpoint."""
+    rng = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    value = {"linear.weight": torch.randn(rows, columns, generator=rng) / columns ** 0.5}
+    if biased:
+        value["linear.bias"] = torch.randn(rows, generator=rng) * 0.3
+    return {k: v.to(torch.bfloat16).float() for k, v in value.items()}
+
+
+def pool(h, mode, name):
     """The states h [tokens, width] of a text as sentence-transformers pools them."""
     v = h[0] if "cls" in mode else h[-1] if "lasttoken" in mode else h.mean(0)
+    for at, rows, columns, tanh in layers(mode, h.shape[-1]):
+        w = weights(name + at, rows, columns, tanh)
+        v = w["linear.weight"] @ v
+        v = torch.tanh(v + w["linear.bias"]) if tanh else v
     return torch.nn.functional.normalize(v, dim=0) if "normalize" in mode else v
 
 
-def golden(model, t, mode):
+def golden(model, t, mode, name):
     """What the model computes of the texts."""
     vector = lambda v: [float(x) for x in v]  # noqa: E731
     if mode == "answers":
@@ -168,7 +220,7 @@ def golden(model, t, mode):
     if hasattr(model, "bert"):
         model = model.bert
     model = getattr(model, "model", model)
-    vectors = [vector(pool(model(input_ids=torch.tensor([i])).last_hidden_state[0], mode)) for i in ids]
+    vectors = [vector(pool(model(input_ids=torch.tensor([i])).last_hidden_state[0], mode, name)) for i in ids]
     return {"texts": TEXTS, "ids": ids, "vectors": vectors}
 
 
@@ -182,6 +234,8 @@ def make(name, dir):
     rng = torch.Generator().manual_seed(2000003 + zlib.crc32(name.encode()))
     vocab = t.get_vocab_size()
     special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2) if kind in ("unigram", "bytes") else dict(pad_token_id=0)
+    if kind == "gemma":
+        special = dict(pad_token_id=0, eos_token_id=1, bos_token_id=2)
     if kind == "pieces":
         special = dict(zip(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"),
                            (t.token_to_id(f"[{x}]") for x in ("PAD", "CLS", "SEP", "CLS", "SEP"))))
@@ -192,7 +246,7 @@ def make(name, dir):
     model = getattr(transformers, model_class)(config).float().eval()
     randomise(model, rng, None)
     with torch.no_grad():
-        out = golden(model, t, mode)
+        out = golden(model, t, mode, name)
     model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
     (dir / "generation_config.json").unlink(missing_ok=True)
     written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
@@ -208,7 +262,18 @@ def make(name, dir):
     t.save(str(dir / "tokenizer.json"))
     write(dir / "tokenizer_config.json", settings)
     if mode not in ("answers", "pairs"):
-        parts = [("Transformer", ""), ("Pooling", "1_Pooling")] + [("Normalize", "2_Normalize")] * ("normalize" in mode)
+        dense = layers(mode, config.hidden_size)
+        parts = [("Transformer", ""), ("Pooling", "1_Pooling")] + [("Dense", at) for at, *_ in dense]
+        parts += [("Normalize", f"{len(parts)}_Normalize")] * ("normalize" in mode)
+        for at, rows, columns, tanh in dense:
+            (dir / at).mkdir()
+            save_file(weights(name + at, rows, columns, tanh), dir / at / "model.safetensors")
+            write(dir / at / "config.json", {
+                "in_features": columns, "out_features": rows, "bias": tanh,
+                "activation_function": "torch.nn.modules.activation.Tanh" if tanh else "torch.nn.modules.linear.Identity"})
+        if name == "embeddinggemma":
+            write(dir / "config_sentence_transformers.json", {"default_prompt_name": None, "similarity_fn_name": "cosine", "prompts": {
+                "query": "task: search result | query: ", "document": "title: none | text: "}})
         write(dir / "modules.json", [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{c}"} for i, (c, path) in enumerate(parts)])
         (dir / "1_Pooling").mkdir()
