@@ -18,6 +18,8 @@ type Vision struct {
 	// Hidden returns the input of the head for a window whose tokens pad become rows, in order. grids are the heights and widths of the
 	// pictures, in rows, if the tower reads patches.
 	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error)
+	// Words are the ids that the tokenizer has for what stands for a picture and around it, by their keys in llm_config.json.
+	Words map[string]int32
 	// Filter is that with which the library resizes pictures, 0 if it is not known.
 	Filter picture.Filter
 }
@@ -39,6 +41,12 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	if s.Source.Vision == nil {
 		return skip(needsWeights)
+	}
+	c := s.Package.Config
+	if wrong := otherWords(s.Source.Vision.Words, map[string]int32{
+		"image_pad": c.ImagePad, "vision_start": c.VisionStart, "vision_end": c.VisionEnd, "global_image": c.GlobalImage,
+	}); wrong != "" {
+		return fail(nil, "%s", wrong)
 	}
 	open := func(o runtime.Options) (*runtime.Tower, error) { return runtime.NewTower(s.Package, cpu.Backend{}, o) }
 	tower, err := open(runtime.Options{Threads: s.Options.Threads})

@@ -211,6 +211,11 @@ func TestTiledPictures(t *testing.T) {
 		detail string
 	}{
 		{"good", func(*edition) {}, nil, "; the engine's resize of pictures 3 times as large costs "},
+		{"another start", func(e *edition) { e.json("llm_config.json", "vision_start", 7) }, []string{"pictures"}, "has vision_start 7, the source 3"},
+		{"another end", func(e *edition) { e.json("llm_config.json", "vision_end", 7) }, []string{"pictures"}, "has vision_end 7, the source 3"},
+		{"another word before the whole", func(e *edition) {
+			e.json("llm_config.json", "global_image", 7)
+		}, []string{"pictures"}, "has global_image 7, the source 3"},
 		{"cells in another order", func(e *edition) {
 			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
 				_, a := op(e.t, g, "/cells/each")

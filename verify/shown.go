@@ -3,7 +3,9 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
@@ -86,6 +88,17 @@ func (p *shownPrompt) check(ctx context.Context, s *Subject, m medium) (Finding,
 	return atMost(value["kl"], s.Options.Checks.KL.limit(s, text), "nats", value,
 		"KL %.4g nats (weights alone %.4g, graphs %.2g) on a prompt with %d %s; rows of the %s differ by %.2g of their length (weights alone %.2g)%s",
 		value["kl"], value["kl_float"], value["kl_graph"], m.count, m.name, m.reader, value["rows_int8"], value["rows_float"], cost)
+}
+
+// otherWords is a sentence about ids that a package has and the source has not; empty if there are none. What a prompt shows would stand
+// between other words than the model knows, which no comparison of prompts that are made with these ids finds.
+func otherWords(want, got map[string]int32) string {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if got[key] != want[key] {
+			return fmt.Sprintf("llm_config.json has %s %d, the source %d", key, got[key], want[key])
+		}
+	}
+	return ""
 }
 
 // shownHint is that of a check of a prompt that shows something.

@@ -17,6 +17,8 @@ type Hearing struct {
 	Rows func(ctx context.Context, features []float32) ([]float32, error)
 	// Hidden returns the input of the head for a window whose tokens pad become rows, in order.
 	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error)
+	// Words are the ids that the tokenizer has for what stands for a clip, by their keys in llm_config.json.
+	Words map[string]int32
 	// Start and End are the words that prompts have around a clip.
 	Start, End string
 }
@@ -35,6 +37,9 @@ func (sounds) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	if s.Source.Hearing == nil {
 		return skip(needsWeights)
+	}
+	if wrong := otherWords(s.Source.Hearing.Words, map[string]int32{"audio_pad": s.Package.Config.AudioPad}); wrong != "" {
+		return fail(nil, "%s", wrong)
 	}
 	p, err := newSoundPrompt(ctx, s)
 	if err != nil {

@@ -63,6 +63,7 @@ func TestSounds(t *testing.T) {
 			_, a := op(t, g, "/mean/sum")
 			a.Inputs[1] = a.Inputs[0]
 		}), []string{"sounds"}, encoder},
+		{"another token", func(e *edition) { e.json("llm_config.json", "audio_pad", 7) }, []string{"sounds"}, "llm_config.json has audio_pad 7, the source 3"},
 		{"a weight", func(e *edition) {
 			e.span("fc1", func(b []byte) { b[len(b)-9] ^= 0x40 })
 		}, []string{"weights"}, ""},

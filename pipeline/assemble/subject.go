@@ -70,7 +70,14 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Vision = &verify.Vision{Rows: tower.Rows, GridRows: tower.GridRows, Hidden: ref.HiddenWith, Filter: s.Pictures.Filter}
+		x := s.Pictures
+		v.Vision = &verify.Vision{
+			Rows: tower.Rows, GridRows: tower.GridRows, Hidden: ref.HiddenWith, Filter: x.Filter,
+			Words: map[string]int32{"image_pad": x.Pad, "vision_start": x.Start, "vision_end": x.End},
+		}
+		if t.Tiles != nil {
+			v.Vision.Words["global_image"] = x.Whole
+		}
 	}
 	if e := s.Model.Ear; e != nil {
 		ear, err := forward.NewEar(e, s.Weights, o.Threads)
@@ -78,7 +85,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 			return nil, err
 		}
 		v.Hearing = &verify.Hearing{
-			Rows: ear.Rows, Start: s.Sounds.Start, End: s.Sounds.End,
+			Rows: ear.Rows, Words: map[string]int32{"audio_pad": s.Sounds.Pad}, Start: s.Sounds.Start, End: s.Sounds.End,
 			Hidden: func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error) {
 				return ref.HiddenWith(ctx, window, pad, rows, nil)
 			},

@@ -5,6 +5,7 @@ package enginetest
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/picture"
+	"github.com/llmexport/llmexport/runtime/prompt"
 	"github.com/llmexport/llmexport/runtime/sound"
 )
 
@@ -157,6 +160,97 @@ func TestQuantizedSounds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSoundsWithPictures: of packages that see and hear, engine and our runtime have the same ids and logits for a prompt with pictures
+// and clips in turn.
+func TestSoundsWithPictures(t *testing.T) {
+	all := engines(t)
+	const text = "See <img>image_0</img> hear <|audio_bos|><audio>audio_0</audio><|audio_eos|><img>image_1</img><audio>audio_1</audio>, which?"
+	for _, file := range soundFiles(t) {
+		dir := filepath.Dir(file)
+		golden := filepath.Join(dir, "pictures.safetensors")
+		if _, err := os.Stat(golden); err != nil {
+			continue // it hears only
+		}
+		seen, err := stagetest.ReadPictures(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waves := [][]float32{drawnWave(9600), drawnWave(31 * sound.Rate / 10)}
+		for _, f := range []form{{engine: "3.5", bits: 16}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				pkg := export(t, dir, f)
+				p, err := runtime.Open(pkg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				ids, want := oursShown(t, p, text, seen, waves)
+				ask := newPictured(text, seen, 0, 2)
+				for _, w := range waves {
+					ask.Audios = append(ask.Audios, floatBytes(w))
+				}
+				prepared(t, pkg, "high", "high")
+				for _, e := range runs(all, f) {
+					got, theirs := e.conversation(t, pkg, map[string]any{"memory": "high"}, []any{ask, nil, ask})
+					for i, list := range theirs {
+						if !slices.Equal(list, ids) {
+							t.Fatalf("engine %s: the ids of prompt %d are %v, ours %v", e.version, i, list, ids)
+						}
+					}
+					kl, diff := divergence(t, slices.Concat(want, want), got, len(want)/len(ids))
+					t.Logf("engine %s: KL %.2g, largest difference %.2g", e.version, kl, diff)
+					if !(kl <= maxFloat) {
+						t.Errorf("engine %s: largest difference %.3g, KL %.3g", e.version, diff, kl)
+					}
+				}
+			})
+		}
+	}
+}
+
+// oursShown are the tokens and the logits of a prompt with pictures of a golden and clips on our runtime, in float.
+func oursShown(t *testing.T, p *runtime.Package, text string, seen *stagetest.Pictures, waves [][]float32) (ids []int32, logits []float32) {
+	t.Helper()
+	o := runtime.Options{Mode: backend.Float, DynamicOption: p.Config.DynamicOption}
+	r, err := runtime.NewReader(p, cpu.Backend{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := runtime.NewSession(p, cpu.Backend{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, err := prompt.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, images, clips := &runtime.Prompt{}, 0, 0
+	for _, x := range pieces {
+		q := &runtime.Prompt{Tokens: p.Tokenizer.Encode(x.Text)}
+		switch x.Kind {
+		case prompt.Picture:
+			h, w := seen.Size(images)
+			q, err = r.Tower.Look(t.Context(), &picture.Image{Height: h, Width: w, Pix: seen.Images[images]}, picture.Size{Height: h, Width: w})
+			images++
+		case prompt.Sound:
+			q, err = r.Ear.Hear(t.Context(), waves[clips])
+			clips++
+		}
+		if err == nil {
+			err = p.Append(in, q)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Show(in.Pictures...)
+	l, err := s.Forward(t.Context(), in.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in.Tokens, slices.Clone(l)
 }
 
 // drawnWave is a clip of noise and a tone that rises.
