@@ -50,6 +50,9 @@ type Config struct {
 	ImageMaxSize  int        `json:"image_max_size"`
 	ImageMean     [3]float32 `json:"image_mean"`
 	ImageNorm     [3]float32 `json:"image_norm"`
+	// ImageMinPixels and ImageMaxPixels, if not 0, are the areas between which the model's library keeps a picture of native size.
+	ImageMinPixels int `json:"image_min_pixels"`
+	ImageMaxPixels int `json:"image_max_pixels"`
 	// ImagePad is the token in place of which the rows of pictures are put, VisionStart and VisionEnd are those around them; the last two
 	// are left out if one is negative.
 	ImagePad    int32 `json:"image_pad"`

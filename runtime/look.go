@@ -75,7 +75,12 @@ func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
 	switch {
 	case t.patch > 0:
 		unit := t.patch * gridCell
-		return s.Fit(unit, 4*unit*unit, most)
+		least := 4 * unit * unit
+		if c.ImageMaxPixels > 0 {
+			most = min(most, c.ImageMaxPixels)
+			least = min(max(least, c.ImageMinPixels), most)
+		}
+		return s.Fit(unit, least, most)
 	case t.tile > 0:
 		s, err := s.Fit(t.tile, t.tile*t.tile, max(most, t.tile*t.tile))
 		return picture.Size{Height: min(s.Height, c.ImageMaxSize), Width: min(s.Width, c.ImageMaxSize)}, err

@@ -138,3 +138,34 @@ func TestPicturePrefix(t *testing.T) {
 		})
 	}
 }
+
+// TestFit: a tower of native size takes pictures of the areas that its library keeps, within what the caller allows.
+func TestFit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-long runs it")
+	}
+	t.Parallel()
+	dir, err := stagetest.Export(t.Context(), t.TempDir(), "../pipeline/arch/testdata/lfm2_vl-tied", "quantize: {bits: 16}\nverify: {enabled: false}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tower, err := runtime.NewTower(openPackage(t, dir), cpu.Backend{}, runtime.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		size picture.Size
+		most int
+		want picture.Size
+	}{ // 64 to 100 rows of 32 x 32 pixels
+		{picture.Size{Height: 1000, Width: 2000}, 1 << 20, picture.Size{Height: 224, Width: 448}},
+		{picture.Size{Height: 300, Width: 290}, 1 << 20, picture.Size{Height: 288, Width: 288}},
+		{picture.Size{Height: 60, Width: 30}, 1 << 20, picture.Size{Height: 384, Width: 192}},
+		{picture.Size{Height: 60, Width: 60}, 128 * 128, picture.Size{Height: 128, Width: 128}},
+	} {
+		got, err := tower.Fit(c.size, c.most)
+		if err != nil || got != c.want {
+			t.Errorf("%v of at most %d pixels becomes %v, %v; want %v", c.size, c.most, got, err, c.want)
+		}
+	}
+}

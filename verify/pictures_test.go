@@ -25,13 +25,14 @@ const (
 	grid    = families + "qwen2_vl"
 	square  = families + "qwen2_5_vl"
 	learned = families + "qwen3_5"
+	smooth  = families + "lfm2_vl"
 	deep    = families + "qwen3_vl"
 	tiled   = families + "smolvlm-tied"
 	marked  = families + "gemma3"
 )
 
 // goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, with
-// learned positions or with a second output, of tiles, and with marks.
+// learned positions, with those stretched by a filter or with a second output, of tiles, and with marks.
 var (
 	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
 	goodMarked  = sync.OnceValues(func() (string, error) { return exportSeeing(marked, "quantize: {bits: 16}") })
@@ -39,6 +40,7 @@ var (
 	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
 	goodDeep    = sync.OnceValues(func() (string, error) { return exportSeeing(deep, "quantize: {bits: 16}") })
 	goodLearned = sync.OnceValues(func() (string, error) { return exportSeeing(learned, "quantize: {bits: 16}") })
+	goodSmooth  = sync.OnceValues(func() (string, error) { return exportSeeing(smooth, "quantize: {bits: 16}") })
 	goodSquare  = sync.OnceValues(func() (string, error) { return exportSeeing(square, "quantize: {bits: 16}") })
 )
 
@@ -180,6 +182,24 @@ func TestGridPictures(t *testing.T) {
 			})
 		}, []string{"pictures"}, tower)
 	})
+	t.Run("a filter that does not widen", func(t *testing.T) {
+		t.Parallel()
+		judged(t, smooth, goodSmooth, func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/positions/axis_0/wide")
+				a.Param.(*mnn.Binary).Op = mnn.BinaryMinimum
+			})
+		}, []string{"pictures"}, tower)
+	})
+	t.Run("channels of pixels by planes", func(t *testing.T) {
+		t.Parallel()
+		judged(t, smooth, goodSmooth, func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/patches/pixels")
+				a.Param.(*mnn.Permute).Dims = []int32{0, 1, 2}
+			})
+		}, []string{"pictures"}, tower)
+	})
 	t.Run("rows of the second output after other layers", func(t *testing.T) {
 		t.Parallel()
 		judged(t, deep, goodDeep, func(e *edition) {
@@ -280,7 +300,7 @@ const maxLogit = 3e-4
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	for checkpoint, good := range map[string]func() (string, error){
-		grid: goodGrid, square: goodSquare, learned: goodLearned, deep: goodDeep, tiled: goodTiled, marked: goodMarked,
+		grid: goodGrid, square: goodSquare, learned: goodLearned, smooth: goodSmooth, deep: goodDeep, tiled: goodTiled, marked: goodMarked,
 	} {
 		dir, err := good()
 		if err != nil {

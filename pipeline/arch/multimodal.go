@@ -42,6 +42,7 @@ var multimodals = map[string]multimodal{
 		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},
 	}, nil, internVLTower},
 	"idefics3": {"Idefics3ForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"idefics3_vision", "idefics3"}.tower},
+	"lfm2_vl":  {"Lfm2VlForConditionalGeneration", map[string]textModel{"lfm2": {"Lfm2ForCausalLM", lfm2{}.describe}}, nil, lfm2VLTower},
 	"llama4":   {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
 	"llava": {"LlavaForConditionalGeneration", map[string]textModel{
 		"llama": {"LlamaForCausalLM", describeLlama}, "mistral": {"MistralForCausalLM", describeMistral}, "qwen2": {"Qwen2ForCausalLM", describeQwen2},
@@ -153,6 +154,9 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if omni := strings.HasPrefix(c.family, "qwen2_5_omni"); omni && c.Has("tie_word_embeddings") { // the library's class reads no other
 		text.fields.values["tie_word_embeddings"] = c.fields.values["tie_word_embeddings"]
 	}
+	if c.family == "lfm2_vl" {
+		c.tieLFM2(text)
+	}
 	if text != c {
 		m.tie(c, text)
 		c.checkInert()
@@ -172,7 +176,7 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 			table.Name = strings.TrimSuffix(table.Tensor, ".weight") + "_marked.weight"
 			d.Lookup = v.view(table)
 		}
-		if v.t.Grid {
+		if v.text != nil {
 			if err := v.turn(d); err != nil {
 				return nil, err
 			}
@@ -225,6 +229,21 @@ func (m multimodal) tie(c, text *Config) {
 		return
 	}
 	text.fields.values[key] = tied
+}
+
+// tieLFM2 makes the outer object say whether the head of LFM2-VL is the embedding, as the library's class does, whatever text_config says.
+func (c *Config) tieLFM2(text *Config) {
+	const key, old = "tie_word_embeddings", "tie_embedding"
+	tied := true
+	for _, k := range []string{key, old} {
+		if c.Has(k) {
+			tied = c.Bool(k, tied)
+		}
+	}
+	text.fields.values[key] = tied
+	if c.fields.values[key] = tied; text.Has(old) {
+		text.fields.values[old] = tied
+	}
 }
 
 // provide sets key to n, the class default, unless the file has it.

@@ -15,6 +15,12 @@ type Tower struct {
 	// and within a cell row by row. Attention turns by the row and column of a patch.
 	Grid   bool
 	Frames int
+	// Pixels, for a Grid: Embedding reads one frame of a patch, [y, x, channel].
+	Pixels bool
+	// Smooth, for a Grid: Positions are stretched as a picture is by an antialiased bilinear filter, edge to edge.
+	Smooth bool
+	// Least and Most are the numbers of rows between which the library keeps a picture of a Grid where the repository says nothing else, or 0.
+	Least, Most int
 	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
 	Tiles *Tiles
 	// Counted is how many times the library counts a picture where it compares its pixels with its limits; 0 stands for 1.
@@ -25,10 +31,10 @@ type Tower struct {
 	Mean, Deviation [3]float64
 
 	Hidden    int
-	Embedding Linear // [Hidden, 3*Frames*Patch*Patch]
+	Embedding Linear // [Hidden, 3*Frames*Patch*Patch], or [Hidden, Patch*Patch*3] with Pixels
 	Class     Weight // [Hidden], or without tensor
 	// Positions [rows, Hidden], if it has a tensor, is added to the patches. For a Grid it is a square whose corners are those of every picture
-	// and which is interpolated in between.
+	// and which is interpolated in between, unless Smooth says otherwise.
 	Positions Weight
 	PreNorm   *Norm // or nil
 	Layers    []Layer
@@ -52,7 +58,8 @@ type Tower struct {
 	Start, End string
 	// Before and After are what the checkpoint's library writes before and after a picture in a conversation.
 	Before, After string
-	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing.
+	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing. For a Grid it is
+	// about pictures that are cut.
 	Loss string
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/digest"
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
@@ -59,6 +60,9 @@ type pictureConfig struct {
 	// Side is that of the square of learned positions, and Deep says that the text model takes rows after its first layers too.
 	Side int  `json:"num_grid_per_side,omitempty"`
 	Deep bool `json:"has_deepstack,omitempty"`
+	// LeastPixels and MostPixels bound a picture in the library. Engines up to 3.6.1 do not read them, callers do.
+	LeastPixels int `json:"image_min_pixels,omitempty"`
+	MostPixels  int `json:"image_max_pixels,omitempty"`
 }
 
 // soundConfig says how the engine reads sound.
@@ -91,10 +95,11 @@ func llmConfig(p *Planned) ([]byte, error) {
 	if x := p.Source.Pictures; x != nil {
 		t := p.Source.Model.Towers[0]
 		size := t.Size
-		if c.MRope = t.Grid; t.Grid {
+		c.MRope = slices.ContainsFunc(d.Ropes, func(r *arch.Rope) bool { return r.Axes != nil })
+		if t.Grid {
 			size = lower.GridDefault(t)
 		}
-		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole, 0, len(t.Deep) > 0}
+		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole, 0, len(t.Deep) > 0, x.LeastPixels, x.MostPixels}
 		if t.Grid {
 			c.Side = t.PositionSide()
 		}

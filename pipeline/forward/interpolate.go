@@ -3,8 +3,8 @@ package forward
 import "github.com/llmexport/llmexport/runtime/kernel"
 
 // interpolate adds learned positions to the patches of a picture of height x width of them, whose rows and columns are given. The square
-// of positions is stretched to the picture, corner to corner, and a patch takes the four nearest ones by their distance. The arithmetic is
-// that of the library, in float32.
+// of positions is stretched to the picture, corner to corner, and a patch takes the four nearest ones by their distance; or as a filter
+// stretches a picture, see smoothTaps. The arithmetic is that of the library, in float32.
 func (t *Tower) interpolate(x []float32, places [][]int, height, width int) error {
 	d := t.tower
 	if d.Positions.Tensor == "" {
@@ -15,7 +15,11 @@ func (t *Tower) interpolate(x []float32, places [][]int, height, width int) erro
 		return err
 	}
 	side := d.PositionSide()
-	rows, columns := taps(height, side), taps(width, side)
+	along := taps
+	if d.Smooth {
+		along = smoothTaps
+	}
+	rows, columns := along(height, side), along(width, side)
 	sum := make([]float32, d.Hidden)
 	for i := range len(x) / d.Hidden {
 		clear(sum)
@@ -39,13 +43,34 @@ type tap struct {
 }
 
 // taps are the two learned positions of each of n places on an axis that has so many.
-func taps(n, side int) [][2]tap {
-	out := make([][2]tap, n)
+func taps(n, side int) [][]tap {
+	out := make([][]tap, n)
 	for i := range out {
 		at := float32(i*(side-1)) / float32(max(n-1, 1))
 		low := int(at)
 		part := at - float32(low)
-		out[i] = [2]tap{{low, 1 - part}, {min(low+1, side-1), part}}
+		out[i] = []tap{{low, 1 - part}, {min(low+1, side-1), part}}
+	}
+	return out
+}
+
+// smoothTaps are the learned positions that an antialiased bilinear filter takes for each of n places on an axis that has side of them: a
+// place is the middle of its part of the axis, and where places are further apart than positions, the filter is as much wider.
+func smoothTaps(n, side int) [][]tap {
+	out := make([][]tap, n)
+	step := float32(side) / float32(n)
+	wide := max(step, 1)
+	for i := range out {
+		middle, sum := step*(float32(i)+.5), float32(0)
+		for at := range side {
+			far := (float32(at) + .5 - middle) / wide
+			if weight := 1 - max(far, -far); weight > 0 {
+				out[i], sum = append(out[i], tap{at, weight}), sum+weight
+			}
+		}
+		for k := range out[i] {
+			out[i][k].weight /= sum
+		}
 	}
 	return out
 }

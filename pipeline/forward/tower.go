@@ -20,7 +20,7 @@ type Tower struct {
 // NewTower is [New] for a tower.
 func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	frames := 1
-	if t.Grid {
+	if t.Grid && !t.Pixels {
 		frames = t.Frames
 	}
 	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.DropFirst) {
@@ -117,8 +117,11 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width int) ([]float32, error) {
 	d := t.tower
 	n := height * width
-	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 || len(patches) != n*d.Embedding.Weight.Cols {
-		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), height, width, d.Embedding.Weight.Cols)
+	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 || len(patches) != n*3*d.Frames*d.Patch*d.Patch {
+		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), height, width, 3*d.Frames*d.Patch*d.Patch)
+	}
+	if d.Pixels {
+		patches = pixels(patches, d)
 	}
 	rows, columns := make([]int, n), make([]int, n)
 	for i := range n {
@@ -155,6 +158,20 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	}
 	n = d.Out.Weight.Rows
 	return restored(sideBySide(n, append([][]float32{y}, deep...)...), order, d.Cell*d.Cell, (1+len(deep))*n), nil
+}
+
+// pixels returns the first frame of patches, [y, x, channel] each.
+func pixels(patches []float32, t *arch.Tower) []float32 {
+	area := t.Patch * t.Patch
+	out := make([]float32, 0, len(patches)/t.Frames)
+	for patch := range slices.Chunk(patches, 3*t.Frames*area) {
+		for i := range area {
+			for channel := range 3 {
+				out = append(out, patch[channel*t.Frames*area+i])
+			}
+		}
+	}
+	return out
 }
 
 // sideBySide puts the rows of lists next to each other.

@@ -16,7 +16,7 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	b := newBuilder()
 	b.g.Outputs, b.tower, b.axes = []string{mnn.PictureRows}, true, true
 	b.split, b.high = rotarySplit(gridPositions)
-	x := b.input(mnn.PatchesInput, mnn.DTFloat, -1, int32(t.Embedding.Weight.Cols))
+	x := b.input(mnn.PatchesInput, mnn.DTFloat, -1, int32(3*t.Frames*t.Patch*t.Patch))
 	b.positions = b.input("position_ids", mnn.DTInt32, 2, -1)
 	mask := b.input("attention_mask", mnn.DTFloat, 1, -1, -1)
 	if t.Positions.Tensor != "" { // the engine knows by them that patches are of 16 pixels
@@ -26,8 +26,17 @@ func gridTower(t *arch.Tower) (*Part, error) {
 	mask = b.op("/mask", mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{1}}, mask)
 	b.towerMask = &mask
 	hidden, cell := int32(t.Hidden), int32(t.Cell)
+	if t.Pixels {
+		area := int32(t.Patch * t.Patch)
+		x = b.reshape("/patches/frames", x, -1, 3, int32(t.Frames), area)
+		x = b.reshape("/patches/planes", b.slice("/patches/first_frame", x, b.list(0), 1, 2), -1, 3, area)
+		x = b.permute("/patches/pixels", x, 0, 2, 1)
+	}
 	x = b.linear("/patches/Linear", x, &t.Embedding, Slot{}, 1, -1, hidden)
-	if t.Positions.Tensor != "" {
+	switch {
+	case t.Smooth:
+		x = b.smoothed(t, x)
+	case t.Positions.Tensor != "":
 		x = b.interpolated(t, x)
 	}
 	var deep []value

@@ -14,6 +14,7 @@ package reference
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
@@ -167,7 +168,7 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	if m.decoder.Lookup.Tensor != "" {
 		w.Ends = ends(window, pad)
 	}
-	if grids != nil {
+	if grids != nil && slices.ContainsFunc(m.decoder.Ropes, func(r *arch.Rope) bool { return r.Axes != nil }) {
 		w.Places = places(window, pad, grids)
 	}
 	add := func(layer int, h []float32) error {

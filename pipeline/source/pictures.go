@@ -23,6 +23,9 @@ type Pictures struct {
 	Most  int
 	// Filter is that with which the library resizes; 0 if it is not known here.
 	Filter picture.Filter
+	// LeastPixels and MostPixels are the areas between which the library keeps a picture that it does not cut, 0 if callers need not keep to
+	// them.
+	LeastPixels, MostPixels int
 	// Conditions are sentences for users.
 	Conditions []string
 }
@@ -43,6 +46,9 @@ type processor struct {
 	Split     *bool     `json:"do_image_splitting"`
 	Least     *int      `json:"min_pixels"`
 	Most      *int      `json:"max_pixels"`
+	// LeastRows and MostRows are the same in rows that a picture becomes.
+	LeastRows *int `json:"min_image_tokens"`
+	MostRows  *int `json:"max_image_tokens"`
 	// Sizes is another place of the two.
 	Sizes json.RawMessage `json:"size"`
 	// Tile is that of pictures that are cut.
@@ -112,7 +118,7 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 			p.Conditions = append(p.Conditions, "the library cuts out the middle square of a picture, the engine squeezes the whole: "+
 				"cut pictures to squares before")
 		}
-		if x.Pad != nil && *x.Pad {
+		if x.Pad != nil && *x.Pad && !t.Grid {
 			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
 		}
 		return p, p.size(&x, t, tok)
@@ -123,6 +129,8 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 // size reads what is said about the sizes of pictures.
 func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) error {
 	switch {
+	case t.Grid && t.Most > 0:
+		return p.rows(x, t)
 	case t.Grid:
 		p.Conditions = append(p.Conditions, x.pixels(max(1, t.Counted)))
 	case t.Tiles != nil:
@@ -130,6 +138,24 @@ func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) e
 	}
 	return nil
 }
+
+// rows reads the limits of a tower of which they are numbers of rows.
+func (p *Pictures) rows(x *processor, t *arch.Tower) error {
+	least, most, edge := *cmp.Or(x.LeastRows, &t.Least), *cmp.Or(x.MostRows, &t.Most), t.Patch*t.Cell
+	if least < 1 || most < least || most > maxRows {
+		return fmt.Errorf("min_image_tokens %d, max_image_tokens %d: %w", least, most, tensor.ErrUnsupported)
+	}
+	least, most = least*edge*edge, most*edge*edge
+	p.LeastPixels, p.MostPixels, x.Least, x.Most = least, most, &least, &most
+	if x.Split == nil || *x.Split {
+		p.Conditions = append(p.Conditions, t.Loss)
+	}
+	p.Conditions = append(p.Conditions, x.pixels(1))
+	return nil
+}
+
+// maxRows bounds the rows of a picture in a processor's file: 2^24 patches.
+const maxRows = 1 << 22
 
 // normalise computes Mean and Norm.
 func (p *Pictures) normalise(x *processor) error {

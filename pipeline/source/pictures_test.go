@@ -106,6 +106,40 @@ func TestPicturePixels(t *testing.T) {
 	}
 }
 
+// For some towers the limits are numbers of rows, which packages have as pixels.
+func TestPictureRows(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	for name, c := range map[string]struct {
+		file        any
+		least, most int
+		cut         bool
+		wants       string
+	}{
+		"no file":  {nil, 65536, 262144, true, "if it has 65536 to 262144 pixels"},
+		"one view": {object{"do_image_splitting": false, "min_image_tokens": 4, "max_image_tokens": 100, "do_pad": true}, 4096, 102400, false, "if it has 4096 to 102400 pixels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src, err := openSeeing(t, "lfm2_vl", object{"preprocessor_config.json": c.file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := src.Pictures
+			all := strings.Join(p.Conditions, "\n")
+			if p.LeastPixels != c.least || p.MostPixels != c.most || strings.Contains(all, "into up to 10 tiles") != c.cut || !strings.Contains(all, c.wants) ||
+				strings.Contains(all, "square") {
+				t.Errorf("%d to %d pixels, %q", p.LeastPixels, p.MostPixels, all)
+			}
+		})
+	}
+	for _, bad := range []object{{"min_image_tokens": 0}, {"max_image_tokens": 63}, {"max_image_tokens": 1 << 40}} {
+		if _, err := openSeeing(t, "lfm2_vl", object{"preprocessor_config.json": bad}); !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
 // The filter is that of the file, bicubic by default, and 0 if this program does not have it.
 func TestPictureFilter(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,26 @@ var multimodalFamilies = map[string]family{
 		},
 		shapes: inner("text_config", with(plain, object{"vocab_size": 325})),
 	},
+	"lfm2_vl": {
+		config: seeing("lfm2", "lfm2", object{
+			"model_type": "lfm2_vl", "architectures": []string{"Lfm2VlForConditionalGeneration"}, "tie_word_embeddings": true,
+			"vision_config":  merged(tower, object{"model_type": "siglip2_vision_model", "num_patches": 16, "patch_size": 16, "vision_use_head": false}),
+			"image_token_id": 310, "downsample_factor": 2, "projector_hidden_size": 40,
+		}),
+		honours: inner("text_config", oneOf(ropes()[:6], []object{
+			{"conv_L_cache": 2}, {"conv_bias": true}, {"norm_eps": 0.1}, {"num_attention_heads": 2, "num_key_value_heads": 1},
+			{"block_auto_adjust_ff_dim": true, "block_multiple_of": 32},
+		})),
+		refuses: []refusal{
+			{`text_config.model_type: "lfm2_moe" is not supported`, object{"text_config.model_type": "lfm2_moe"}},
+			{`vision_config.num_patches: 17 is not a square`, object{"vision_config.num_patches": 17}},
+			{`vision_config.patch_size: 14 pixels are not supported`, object{"vision_config.patch_size": 14}},
+			{`downsample_factor: 4 is not supported`, object{"downsample_factor": 4}},
+		},
+		same: []object{{"text_config.tie_word_embeddings": false}, {"vision_feature_layer": -1, "do_image_splitting": false}},
+		shapes: inner("text_config", with(plain, object{"layer_types": kinds("v"), "vocab_size": 325}, object{"layer_types": kinds("fv")},
+			object{"layer_types": kinds("vvfvf")})),
+	},
 	"llama4": {
 		config: seeing("llama4_text", "llama4_text", object{
 			"model_type": "llama4", "architectures": []string{"Llama4ForConditionalGeneration"}, "tie_word_embeddings": false,

@@ -302,6 +302,8 @@ TILE_TOKENS = ["<fake_token_around_image>", "<image>", "<global-img>"] + [f"<row
 TILES = ("<image>", "<fake_token_around_image>", "<fake_token_around_image>")
 GLM_TOKENS = ["<|begin_of_image|>", "<|end_of_image|>", "<|image|>"]
 GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+LFM_TOKENS = ["<image>", "<|image_start|>", "<|image_end|>"]
+LFM = ("<image>", "<|image_start|>", "<|image_end|>")
 GEMMA = ("<image_soft_token>", "<start_of_image>", "<end_of_image>")
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
@@ -317,6 +319,8 @@ GLM = ("<|image|>", "<|begin_of_image|>", "<|end_of_image|>")
 CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3, image_size=56, patch_size=14, projection_dim=24)
 VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
 SIGLIP = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
+LFM2 = dict(model_type="lfm2", num_hidden_layers=3, norm_eps=1e-5, conv_L_cache=3, block_auto_adjust_ff_dim=False)
+SIGLIP2 = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, num_patches=36, patch_size=16, vision_use_head=False)
 
 
 def tiled(size, **more):
@@ -377,6 +381,18 @@ VISION = {
         scale_factor=1, tie_word_embeddings=True), tiled(28)),
     "idefics3-cells": ("Idefics3", TILES, dict(model_type="llama", head_dim=12, attention_bias=True, **rope(**LLAMA3)), dict(
         SIGLIP, num_hidden_layers=1, image_size=48), dict(scale_factor=3), tiled(48)),
+    "lfm2_vl": ("Lfm2Vl", LFM, dict(LFM2, layer_types=["conv", FULL, "conv"], **rope(rope_theta=1e6)), SIGLIP2, dict(projector_hidden_size=40), dict(
+        do_pad=True, do_image_splitting=True, downsample_factor=2, encoder_patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3, max_image_tokens=256,
+        min_image_tokens=64, resample=2, size={"height": 512, "width": 512}, tile_size=512)),
+    "lfm2_vl-tied": ("Lfm2Vl", LFM, dict(
+        LFM2, tie_word_embeddings=True, conv_bias=True, conv_L_cache=4, num_attention_heads=2, num_key_value_heads=1, layer_types=[FULL, "conv", FULL],
+        **rope(rope_theta=1e5)), dict(SIGLIP2, hidden_size=40, num_attention_heads=5, num_patches=16, hidden_act="gelu"), dict(
+        projector_hidden_size=24, projector_bias=False, projector_use_layernorm=False, projector_hidden_act="silu", tie_word_embeddings=True), dict(
+        image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], max_image_tokens=100)),
+    "lfm2_vl-head": ("Lfm2Vl", LFM, dict(
+        LFM2, hidden_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, layer_types=["conv", FULL], **rope(rope_theta=1e4)), dict(
+        SIGLIP2, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, num_patches=81, vision_use_head=True, layer_norm_eps=1e-3), dict(
+        projector_hidden_size=64), None),
     "qwen3_vl": ("Qwen3VL", QWEN, dict(head_dim=16, num_hidden_layers=4, **rope(rope_theta=5e6, mrope_section=[4, 2, 2])), QWEN3_VL, {}, dict(
         image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
     "qwen3_vl-tied": ("Qwen3VL", QWEN, dict(
@@ -490,7 +506,8 @@ def pictured(name, model, tok, rng):
     _, words, *_, said = VISION.get(name, (None, OMNI, None))
     pad, start, end = words
     config, said = model.config.vision_config, said or {}
-    grid, tiles = hasattr(config, "spatial_merge_size"), words == TILES
+    free, tiles = words == LFM, words == TILES
+    grid = free or hasattr(config, "spatial_merge_size")
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
@@ -500,10 +517,10 @@ def pictured(name, model, tok, rng):
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_omni_vision_encoder": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
-                 **dict.fromkeys(["siglip_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
+                 **dict.fromkeys(["siglip_vision_model", "siglip2_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
     mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
-    edge = config.patch_size * config.spatial_merge_size if grid else 0
+    edge = config.patch_size * (model.config.downsample_factor if free else config.spatial_merge_size) if grid else 0
     # Wide, high, and square.
     sizes = [(3 * edge, 5 * edge), (6 * edge, 2 * edge), (2 * edge, 2 * edge)] if grid else [(size, size)] * 3
     sizes = [(2 * size, 3 * size), (2 * size, size), (size, size)] if tiles else sizes
@@ -511,7 +528,13 @@ def pictured(name, model, tok, rng):
     views = [cut(p, size) for p in images] if tiles else [[p] for p in images]
     pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for list in views for p in list]
     more = {}
-    if grid:
+    if free:
+        more["spatial_shapes"] = torch.tensor([[h // config.patch_size, w // config.patch_size] for h, w in sizes])
+        pixels = [p.unfold(1, config.patch_size, config.patch_size).unfold(2, config.patch_size, config.patch_size).permute(1, 2, 3, 4, 0).flatten(2).flatten(0, 1)
+                  for p in pixels]
+        more["pixel_attention_mask"] = torch.nn.utils.rnn.pad_sequence([torch.ones(len(p), dtype=torch.int32) for p in pixels], batch_first=True)
+        pixels = torch.nn.utils.rnn.pad_sequence(pixels, batch_first=True)
+    elif grid:
         more["image_grid_thw"] = torch.tensor([[1, h // config.patch_size, w // config.patch_size] for h, w in sizes])
         pixels = torch.cat([patched(p, config.patch_size) for p in pixels])
     else:
@@ -538,7 +561,7 @@ def pictured(name, model, tok, rng):
         more["token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     if words == OMNI:
         more["attention_mask"] = torch.ones_like(ids)
-    elif grid:
+    elif grid and not free:
         more["mm_token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     logits = model(input_ids=ids, pixel_values=pixels, use_cache=False, **more).logits[0].float().contiguous()
     assert torch.isfinite(logits).all(), name
@@ -664,7 +687,7 @@ def sounded(name, model, tok, rng):
 def make_vision(name, dir):
     """Writes all files of a checkpoint that reads pictures into dir."""
     prefix, marks, text, vision, outer, said = VISION[name]
-    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS, GEMMA: GEMMA_TOKENS}.get(marks, PICTURE_TOKENS)
+    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS, GEMMA: GEMMA_TOKENS, LFM: LFM_TOKENS}.get(marks, PICTURE_TOKENS)
     pad = "image_token_index" if prefix in ("Llava", "Gemma3") else "image_token_id"
     if said:
         (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
