@@ -116,8 +116,9 @@ func TestPictureRows(t *testing.T) {
 		cut         bool
 		wants       string
 	}{
-		"no file":  {nil, 65536, 262144, true, "if it has 65536 to 262144 pixels"},
-		"one view": {object{"do_image_splitting": false, "min_image_tokens": 4, "max_image_tokens": 100, "do_pad": true}, 4096, 102400, false, "if it has 4096 to 102400 pixels"},
+		"no file": {nil, 65536, 262144, true, "if it has 65536 to 262144 pixels"},
+		"one view": {object{"do_image_splitting": false, "min_image_tokens": 4, "max_image_tokens": 100, "do_pad": true},
+			4096, 102400, false, "if it has 4096 to 102400 pixels"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
