@@ -21,35 +21,15 @@ func detail(name string) (pixels int, err error) {
 
 // readImage reads a part of content that is a picture: data in the request, never an address. The server fetches nothing.
 func readImage(part *template.Object) (attachment, error) {
-	for name := range part.All() {
-		if name != "type" && name != "image_url" {
-			return attachment{}, errors.New("this server does not support " + name + " of a part")
-		}
-	}
-	member, _ := part.Get("image_url")
-	o, ok := member.(*template.Object)
-	if !ok {
-		return attachment{}, errors.New("image_url must be an object with a url")
-	}
-	var address, wanted string
-	for name, v := range o.All() {
-		text, ok := v.(string)
-		switch {
-		case !ok:
-			return attachment{}, errors.New(name + " of image_url must be a text")
-		case name == "url":
-			address = text
-		case name == "detail":
-			wanted = text
-		default:
-			return attachment{}, errors.New("this server does not support " + name + " of image_url")
-		}
-	}
-	pixels, err := detail(wanted)
+	fields, err := partFields(part, "image_url", "a url", "url", "detail")
 	if err != nil {
 		return attachment{}, err
 	}
-	data, err := readDataURL(address)
+	pixels, err := detail(fields["detail"])
+	if err != nil {
+		return attachment{}, err
+	}
+	data, err := readDataURL(fields["url"])
 	return attachment{data: data, pixels: pixels}, err
 }
 
