@@ -59,7 +59,7 @@ func (e *feedback) gradient(b *batch, lo, hi int) {
 	n, width := e.cols, hi-lo
 	kernel.MatMul(b.product, b.work, e.hessian[lo:], b.rows, width, n, width, n, n) // symmetric: its columns are its rows
 	for r := range b.rows {
-		addScaled(b.product[r*width:(r+1)*width], b.work[r*n+lo:], e.ridge)
+		kernel.AddScaled(b.product[r*width:(r+1)*width], b.work[r*n+lo:][:width], e.ridge)
 	}
 }
 
@@ -76,7 +76,7 @@ func (e *feedback) refit(b *batch, at int) bool {
 		kernel.MatMul(b.second, b.code[from:], e.hessian[from*n+lo:], b.rows, width, g, width, n, n)
 		for r := range b.rows {
 			code, grad, kq := b.code[r*n+lo:r*n+hi], b.product[r*width:][:width], b.second[r*width:][:width]
-			addScaled(kq, code, e.ridge)
+			kernel.AddScaled(kq, code, e.ridge)
 			b.fit[r].add(code, grad, kq, e.sums[lo:hi])
 		}
 	}
@@ -93,8 +93,8 @@ func (e *feedback) refit(b *batch, at int) bool {
 			b.dst.Zero[r*e.blocks+at] = z
 		}
 		if g <= descentPanel {
-			addScaled(b.product[r*g:(r+1)*g], b.second[r*g:], s-scale)
-			addScaled(b.product[r*g:(r+1)*g], e.sums[from:end], z-zero)
+			kernel.AddScaled(b.product[r*g:(r+1)*g], b.second[r*g:(r+1)*g], s-scale)
+			kernel.AddScaled(b.product[r*g:(r+1)*g], e.sums[from:end], z-zero)
 		} else {
 			e.residual(b, r, at, from, end)
 		}
@@ -188,18 +188,10 @@ func (e *feedback) move(b *batch, at int) bool {
 				}
 				code[i] = best
 				moved = true
-				addScaled(grad[i+1:], h[i*width+i+1:(i+1)*width], d)
+				kernel.AddScaled(grad[i+1:], h[i*width+i+1:(i+1)*width], d)
 			}
 			e.residual(b, r, at, lo, hi)
 		}
 	}
 	return moved
-}
-
-// addScaled adds c*x to dst.
-func addScaled(dst, x []float32, c float32) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] += float32(c * x[i])
-	}
 }

@@ -78,7 +78,7 @@ type refinement struct {
 	packed                    kernel.Packed // the square, as factor of products with single rows
 	factor                    kernel.Packed // of a product that goroutines share
 	turned                    []float32     // change · square, of a panel of rows
-	code, kq, scaled          []float32     // [width]
+	code, kq                  []float32     // [width]
 }
 
 // couple sets the damped moments of the outputs, and reports whether there are any.
@@ -106,7 +106,7 @@ func (r *refinement) start(w Matrix) {
 	r.pulled = make([]float32, m*n)
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
 	r.square, r.turned = make([]float32, r.width*r.width), make([]float32, refinePanel*r.width)
-	r.code, r.kq, r.scaled = make([]float32, r.width), make([]float32, r.width), make([]float32, r.width)
+	r.code, r.kq = make([]float32, r.width), make([]float32, r.width)
 	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		r.aim(b, w.Data[lo*n:hi*n])
@@ -157,7 +157,7 @@ func (r *refinement) panel(lo int) bool {
 	r.each(0, m, func(from, to int) {
 		r.factor.MulT(r.gradient[from*width:], r.pulled[from*n:], to-from, width, n, 0, width)
 		for i := from; i < to; i++ {
-			addScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:], r.ridge)
+			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
 		}
 	})
 	moved := false
@@ -199,9 +199,7 @@ func (r *refinement) movePanel(lo, from, to int) bool {
 		moved = true
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
 		for i := row + 1; i < to; i++ {
-			grad := r.gradient[i*width : (i+1)*width]
-			kernel.Scale(r.scaled[:width], turned, r.outputs[i*r.rows+row]) // what addScaled does, by the kernels
-			kernel.Add(grad, grad, r.scaled[:width])
+			kernel.AddScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
 		}
 	}
 	return moved
@@ -251,8 +249,8 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
 	s, z = f.solve(scale, zero, r.total[lo/width], r.spec)
 	if s != scale || z != zero {
-		addScaled(grad, kq, (s-scale)*curve)
-		addScaled(grad, sums, (z-zero)*curve)
+		kernel.AddScaled(grad, kq, (s-scale)*curve)
+		kernel.AddScaled(grad, sums, (z-zero)*curve)
 	}
 	return s, z
 }
@@ -274,7 +272,7 @@ func (r *refinement) moveCodes(row int, scale float32) bool {
 			continue
 		}
 		code[i], moved = best, true
-		addScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
+		kernel.AddScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
 	}
 	return moved
 }

@@ -14,6 +14,9 @@ func mulAVX2(dst *float32, x *float32, y *float32, n int)
 func scaleAVX2(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
+func addScaledAVX2(dst *float32, x *float32, n int, factor float32)
+
+//go:noescape
 func peaksAVX2(x *float32, n int) (top float32, size uint32)
 
 //go:noescape
@@ -54,6 +57,9 @@ func mulAVX512(dst *float32, x *float32, y *float32, n int)
 
 //go:noescape
 func scaleAVX512(dst *float32, x *float32, n int, factor float32)
+
+//go:noescape
+func addScaledAVX512(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
 func peaksAVX512(x *float32, n int) (top float32, size uint32)
@@ -115,6 +121,14 @@ func scaleSIMD(dst *float32, x *float32, n int, factor float32) {
 		scaleAVX512(dst, x, n, factor)
 	} else {
 		scaleAVX2(dst, x, n, factor)
+	}
+}
+
+func addScaledSIMD(dst *float32, x *float32, n int, factor float32) {
+	if use.avx512 {
+		addScaledAVX512(dst, x, n, factor)
+	} else {
+		addScaledAVX2(dst, x, n, factor)
 	}
 }
 

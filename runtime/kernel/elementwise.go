@@ -26,6 +26,14 @@ func Scale(dst, x []float32, factor float32) {
 	scale(dst, x, factor)
 }
 
+// AddScaled adds x * factor to dst, product and sum each rounded once. It panics unless both have the same length.
+func AddScaled(dst, x []float32, factor float32) {
+	if len(dst) != len(x) {
+		panic(fmt.Sprintf("internal error: kernel.AddScaled: lengths %d, %d", len(dst), len(x)))
+	}
+	addScaled(dst, x, factor)
+}
+
 // AbsMax is the largest magnitude of x, 0 for none. If x holds a NaN the result is one.
 func AbsMax(x []float32) float32 {
 	_, size := peaks(x)

@@ -51,3 +51,22 @@ loop:
 	SUBS $8, R2
 	BNE loop
 	RET
+
+// func addScaledNEON(dst *float32, x *float32, n int, factor float32)
+TEXT ·addScaledNEON(SB), NOSPLIT, $0-28
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVWU factor+24(FP), R3
+	VDUP R3, V2.S4
+loop:
+	VLD1.P 32(R1), [V0.S4, V1.S4]
+	VLD1 (R0), [V3.S4, V4.S4]
+	WORD $0x6e22dc00 // FMUL V0.4S, V0.4S, V2.4S
+	WORD $0x4e20d460 // FADD V0.4S, V3.4S, V0.4S
+	WORD $0x6e22dc21 // FMUL V1.4S, V1.4S, V2.4S
+	WORD $0x4e21d481 // FADD V1.4S, V4.4S, V1.4S
+	VST1.P [V0.S4, V1.S4], 32(R0)
+	SUBS $8, R2
+	BNE loop
+	RET

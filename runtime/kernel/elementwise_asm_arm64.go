@@ -13,6 +13,9 @@ func mulNEON(dst *float32, x *float32, y *float32, n int)
 //go:noescape
 func scaleNEON(dst *float32, x *float32, n int, factor float32)
 
+//go:noescape
+func addScaledNEON(dst *float32, x *float32, n int, factor float32)
+
 func addSIMD(dst *float32, x *float32, y *float32, n int) {
 	addNEON(dst, x, y, n)
 }
@@ -23,4 +26,8 @@ func mulSIMD(dst *float32, x *float32, y *float32, n int) {
 
 func scaleSIMD(dst *float32, x *float32, n int, factor float32) {
 	scaleNEON(dst, x, n, factor)
+}
+
+func addScaledSIMD(dst *float32, x *float32, n int, factor float32) {
+	addScaledNEON(dst, x, n, factor)
 }

@@ -15,6 +15,7 @@ func TestElementwiseBounds(t *testing.T) {
 			Add(dst, x, y)
 			Mul(dst, x, y)
 			Scale(dst, x, 2)
+			AddScaled(dst, x, 2)
 			AbsMax(x)
 			NonFinite(x)
 			ArgMax(x)

@@ -33,3 +33,12 @@ func scale(dst, x []float32, factor float32) {
 	}
 	scaleGeneric(dst, x, factor)
 }
+
+func addScaled(dst, x []float32, factor float32) {
+	for use.simd() && len(dst) >= 8 {
+		n := piece(len(dst))
+		addScaledSIMD(&dst[0], &x[0], n, factor)
+		dst, x = dst[n:], x[n:]
+	}
+	addScaledGeneric(dst, x, factor)
+}

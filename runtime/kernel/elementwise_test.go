@@ -54,8 +54,18 @@ func TestElementwiseParity(t *testing.T) {
 		for _, f := range []float32{0.37, float32(math.Inf(1)), 0} {
 			checkParity(t, "Scale", r, 1, func(d []float32, in [][]float32) { Scale(d, in[0], f) },
 				func(d []float32, in [][]float32) { scaleGeneric(d, in[0], f) })
+			checkParity(t, "AddScaled", r, 2, addScaledTo(f, AddScaled), addScaledTo(f, addScaledGeneric))
 		}
 	})
+}
+
+// addScaledTo adds the second input, times a factor, to a copy of the first.
+func addScaledTo(factor float32, add func(dst, x []float32, factor float32)) func(d []float32, in [][]float32) {
+	return func(d []float32, in [][]float32) {
+		x := append([]float32{}, in[1]...)
+		copy(d, in[0])
+		add(d, x, factor)
+	}
 }
 
 func TestReductionParity(t *testing.T) {
@@ -141,6 +151,7 @@ func TestElementwisePanics(t *testing.T) {
 		"Add":           func() { Add(two, two, three) },
 		"Mul":           func() { Mul(two, three, two) },
 		"Scale":         func() { Scale(two, three, 1) },
+		"AddScaled":     func() { AddScaled(three, two, 1) },
 		"SiLU":          func() { SiLU(two, three) },
 		"EngineSiLU":    func() { EngineSiLU(two, three) },
 		"EngineSiLUMul": func() { EngineSiLUMul(two, two, three) },
@@ -228,6 +239,7 @@ func BenchmarkElements(b *testing.B) {
 	benchmarkTiers(b, "Add", n, 12, func() { Add(dst, x, y) })
 	benchmarkTiers(b, "Mul", n, 12, func() { Mul(dst, x, y) })
 	benchmarkTiers(b, "Scale", n, 8, func() { Scale(dst, x, 0.5) })
+	benchmarkTiers(b, "AddScaled", n, 12, func() { AddScaled(dst, x, 0.5) })
 	benchmarkTiers(b, "AbsMax", n, 4, func() { AbsMax(x) })
 	benchmarkTiers(b, "NonFinite", n, 4, func() { NonFinite(x) })
 	benchmarkTiers(b, "EngineSiLU", n, 8, func() { EngineSiLU(dst, x) })

@@ -18,6 +18,8 @@ func mul(dst, x, y []float32) { mulGeneric(dst, x, y) }
 
 func scale(dst, x []float32, factor float32) { scaleGeneric(dst, x, factor) }
 
+func addScaled(dst, x []float32, factor float32) { addScaledGeneric(dst, x, factor) }
+
 // attentionLanes is the scratch of code that takes many queries at once.
 type attentionLanes struct{}
 

@@ -17,6 +17,7 @@ func elements() {
 		binary("add", v, VADDPS)
 		binary("mul", v, VMULPS)
 		scale(v)
+		addScaled(v)
 		peaks(v, magnitude)
 		// At least: greater or equal, and no NaN.
 		find("atLeast", v, "(x *float32, n int, limit float32) int", 29, func(limit reg.VecPhysical) {
@@ -63,6 +64,24 @@ func scale(v vectors) {
 	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
 		for u := range s.unroll {
 			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+		}
+		for u := range s.unroll {
+			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
+		}
+	})
+	end()
+}
+
+func addScaled(v vectors) {
+	begin("addScaled"+v.tier, "(dst *float32, x *float32, n int, factor float32)")
+	dst, px, n := param("dst"), param("x"), param("n")
+	VBROADCASTSS(NewParamAddr("factor", 24), v.reg[4])
+	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
+		for u := range s.unroll {
+			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+		}
+		for u := range s.unroll {
+			VADDPS(Mem{Base: dst, Disp: u * s.bytes()}, s.reg[u], s.reg[u])
 		}
 		for u := range s.unroll {
 			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})

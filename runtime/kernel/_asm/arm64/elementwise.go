@@ -31,6 +31,15 @@ func elementwise() {
 			fmul(i, i, 2)
 		}
 	})
+	begin("addScaledNEON", "(dst *float32, x *float32, n int, factor float32)")
+	broadcast(2, 3)
+	loop(2, func() {
+		ins("VLD1 (%s), [V3.S4, V4.S4]", dst)
+		for i := range v(2) {
+			fmul(i, i, 2)
+			fadd(i, 3+i, i)
+		}
+	})
 }
 
 // rotary turns pairs of elements that lie half a head apart.

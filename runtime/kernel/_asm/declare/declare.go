@@ -53,7 +53,7 @@ func (f Function) call() string {
 
 // shared are the functions with SIMD code on both amd64 and arm64, without the suffix of their tier.
 var shared = []string{
-	"add", "mul", "scale", "engineExps", "engineSiLU", "engineSiLUMul", "rotate", "engineSquares", "normalize",
+	"add", "mul", "scale", "addScaled", "engineExps", "engineSiLU", "engineSiLUMul", "rotate", "engineSquares", "normalize",
 	"int8Range", "int8RoundEven", "int8RoundAway", "bf16ToF32", "f16ToF32", "f32ToF16",
 }
 
