@@ -26,10 +26,10 @@ func (t *tool) initCommand() *cli.Command {
 		Usage:     "write a commented recipe",
 		ArgsUsage: "REPO|DIR",
 		Description: "DIR is a local checkpoint; REPO is ORG/NAME[@REVISION], with or without hf:// before it. The recipe is for the best\n" +
-			"quality within a size: gptq, and a budget of the bytes that 4 bits in blocks of 64 take, or --size. Of a repository\n" +
-			"that is not in the Hugging Face cache only small files and the headers of its shards are downloaded; with\n" +
-			"HF_HUB_OFFLINE, it is not inspected. The recipe is written to FILE, by default NAME.yaml with the name of the\n" +
-			"package; - is standard output. An existing file is never overwritten.",
+			"quality within a size: gptq, and a budget of the bytes that 4 bits in blocks of 64 take, or --size; for a small model\n" +
+			"in fewer bytes distill follows. Of a repository that is not in the Hugging Face cache only small files and the\n" +
+			"headers of its shards are downloaded; with HF_HUB_OFFLINE, it is not inspected. The recipe is written to FILE, by\n" +
+			"default NAME.yaml with the name of the package; - is standard output. An existing file is never overwritten.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write"},
 			&cli.StringFlag{Name: "size", Usage: "largest `SIZE` of all files that the engine opens, such as 400MB"},
