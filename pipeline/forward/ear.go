@@ -12,8 +12,8 @@ import (
 
 // Ear computes what an encoder of sound makes of clips. It is safe for concurrent use.
 type Ear struct {
-	ear  *arch.Ear
-	pass *Model // of the layers
+	outer
+	ear *arch.Ear
 }
 
 // NewEar is [New] for an encoder of sound.
@@ -35,7 +35,7 @@ func NewEar(e *arch.Ear, src tensor.Source, threads int) (*Ear, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ear{e, m}, nil
+	return &Ear{outer{pass: m}, e}, nil
 }
 
 // Keep lets the weights stay in memory once they have been read.
@@ -43,28 +43,48 @@ func (e *Ear) Keep() { e.pass.Keep(e.pass.weights.All) }
 
 // Rows returns the rows that take the place of a clip's tokens. features are [Mels, frames], three frames at least.
 func (e *Ear) Rows(ctx context.Context, features []float32) ([]float32, error) {
+	x, err := e.begin(ctx, features)
+	if err != nil {
+		return nil, err
+	}
+	n := len(features) / e.ear.Mels
+	w := e.windows(n)
+	for i := range e.ear.Layers {
+		if err := e.pass.Layer(i).Forward(ctx, x, w); err != nil {
+			return nil, err
+		}
+	}
+	return e.finish(ctx, x, n)
+}
+
+// begin returns the states of a clip before the layers.
+func (e *Ear) begin(ctx context.Context, features []float32) ([]float32, error) {
 	d := e.ear
 	n := len(features) / d.Mels
 	if len(features) != n*d.Mels || d.Rows(n) < 1 || n > d.Frames {
 		return nil, fmt.Errorf("internal error: %d features for %d frames of %d", len(features), d.Frames, d.Mels)
 	}
-	var x []float32
-	var w Windows
-	var err error
+	if d.Piece > 0 {
+		return e.pieces(ctx, features)
+	}
+	return e.states(ctx, frames(features, d.Mels, d.Frames), d.States(n), e.positions)
+}
+
+// windows are the states of a clip of n frames that attend to each other.
+func (e *Ear) windows(n int) (w Windows) {
+	d := e.ear
 	if d.Piece == 0 {
-		x, w.Lengths = frames(features, d.Mels, d.Frames), []int{d.States(n)}
-		x, err = e.states(ctx, x, w.Lengths[0], e.positions)
-	} else {
-		x, w.Lengths, err = e.pieces(ctx, features)
+		return Equal(1, d.States(n))
 	}
-	if err != nil {
-		return nil, err
+	for at := 0; at < n; at += d.Piece {
+		w.Lengths = append(w.Lengths, d.States(min(d.Piece, n-at)))
 	}
-	for i := range d.Layers {
-		if err := e.pass.Layer(i).Forward(ctx, x, w); err != nil {
-			return nil, err
-		}
-	}
+	return w
+}
+
+// finish returns the rows of a clip of n frames for its states after the layers.
+func (e *Ear) finish(ctx context.Context, x []float32, n int) ([]float32, error) {
+	d := e.ear
 	x = means(x, d.Hidden, d.Rows(n))
 	norm, err := e.pass.readNorm(d.PostNorm, e.pass.vector)
 	if err != nil {
@@ -96,8 +116,8 @@ func (e *Ear) states(ctx context.Context, frames []float32, n int, positions fun
 // positions are the vectors of the checkpoint.
 func (e *Ear) positions() ([]float32, error) { return e.pass.values(e.ear.Positions) }
 
-// pieces returns the states of all pieces of a clip before the layers, and the number of states of each.
-func (e *Ear) pieces(ctx context.Context, features []float32) (all []float32, lengths []int, err error) {
+// pieces returns the states of all pieces of a clip before the layers.
+func (e *Ear) pieces(ctx context.Context, features []float32) (all []float32, err error) {
 	d := e.ear
 	table := d.Sinusoids()
 	n := len(features) / d.Mels
@@ -109,11 +129,11 @@ func (e *Ear) pieces(ctx context.Context, features []float32) (all []float32, le
 		}
 		x, err := e.states(ctx, x, d.States(length), func() ([]float32, error) { return table, nil })
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		all, lengths = append(all, x...), append(lengths, d.States(length))
+		all = append(all, x...)
 	}
-	return all, lengths, nil
+	return all, nil
 }
 
 // convolved applies a convolution to its windows, and GELU.
@@ -124,12 +144,6 @@ func (e *Ear) convolved(ctx context.Context, l *arch.Linear, windows []float32) 
 	}
 	(&activation{Activation: arch.GELU}).apply(x, x)
 	return x, nil
-}
-
-func (e *Ear) product(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
-	n := len(x) / l.Weight.Cols
-	y := make([]float32, n*l.Weight.Rows)
-	return y, e.pass.linear(ctx, x, n, output{l, y})
 }
 
 // frames returns features as frames, with one of zeros before them and two after them: of silence as long as there are less than

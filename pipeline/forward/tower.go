@@ -12,9 +12,9 @@ import (
 
 // Tower computes what a tower makes of pictures. It is safe for concurrent use.
 type Tower struct {
+	outer
 	tower  *arch.Tower
-	pass   *Model // of the layers
-	square int    // Attention.Square of the layers that have it
+	square int // Attention.Square of the layers that have it
 }
 
 // NewTower is [New] for a tower.
@@ -69,7 +69,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		}
 		square = n
 	}
-	return &Tower{t, m, square}, nil
+	return &Tower{outer{pass: m}, t, square}, nil
 }
 
 // squareOf is Attention.Square of a layer.
@@ -98,6 +98,15 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	if err := t.layers(ctx, x, Equal(1, d.States()), Windows{}, func(int) error { return nil }); err != nil {
 		return nil, err
 	}
+	return t.finish(ctx, x)
+}
+
+// finish returns the rows of a picture of one size for its states after the layers, which it changes.
+func (t *Tower) finish(ctx context.Context, x []float32) ([]float32, error) {
+	d := t.tower
+	if err := t.norm(x, d.PostNorm); err != nil {
+		return nil, err
+	}
 	if d.DropFirst {
 		x = x[d.Hidden:]
 	}
@@ -115,13 +124,41 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 // GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells. A row is
 // followed by what is added to it after layers of the text model.
 func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width int) ([]float32, error) {
+	g, err := t.grid(height, width)
+	if err != nil {
+		return nil, err
+	}
+	x, err := t.gridStates(ctx, g, patches)
+	if err != nil {
+		return nil, err
+	}
+	var deep [][]float32
+	after := func(layer int) error {
+		y, err := t.deepRows(ctx, layer, x)
+		if y != nil {
+			deep = append(deep, y)
+		}
+		return err
+	}
+	if err := t.layers(ctx, x, g.whole, g.squares, after); err != nil {
+		return nil, err
+	}
+	return t.gridFinish(ctx, g, x, deep)
+}
+
+// grid is a picture of height x width patches.
+type grid struct {
+	height, width  int
+	order          []int   // of the patches, see squares
+	whole, squares Windows // of layers that attend to the whole picture, and of others
+}
+
+// grid returns the order of the patches of a picture and their places.
+func (t *Tower) grid(height, width int) (*grid, error) {
 	d := t.tower
 	n := height * width
-	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 || len(patches) != n*3*d.Frames*d.Patch*d.Patch {
-		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), height, width, 3*d.Frames*d.Patch*d.Patch)
-	}
-	if d.Pixels {
-		patches = pixels(patches, d)
+	if height < 1 || width < 1 || height%d.Cell != 0 || width%d.Cell != 0 {
+		return nil, fmt.Errorf("internal error: %d x %d patches in cells of %d", height, width, d.Cell)
 	}
 	rows, columns := make([]int, n), make([]int, n)
 	for i := range n {
@@ -131,33 +168,44 @@ func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width i
 	}
 	order, lengths := t.squares(rows, columns)
 	w := Windows{Lengths: []int{n}, Places: [][]int{ordered(rows, order, 1), ordered(columns, order, 1)}}
-	x, err := t.product(ctx, ordered(patches, order, d.Embedding.Weight.Cols), &d.Embedding)
-	if err := cmp.Or(err, t.interpolate(x, w.Places, height, width)); err != nil {
-		return nil, err
+	return &grid{height, width, order, w, Windows{Lengths: lengths, Places: w.Places}}, nil
+}
+
+// gridStates returns the states of patches before the layers, in the order of the grid.
+func (t *Tower) gridStates(ctx context.Context, g *grid, patches []float32) ([]float32, error) {
+	d := t.tower
+	if n := g.height * g.width; len(patches) != n*3*d.Frames*d.Patch*d.Patch {
+		return nil, fmt.Errorf("internal error: %d values for %d x %d patches of %d", len(patches), g.height, g.width, 3*d.Frames*d.Patch*d.Patch)
 	}
-	var deep [][]float32
-	after := func(layer int) error {
-		for i := range d.Deep {
-			if d.Deep[i].After != layer {
-				continue
-			}
-			y, err := t.project(ctx, &d.Deep[i].Projector, slices.Clone(x))
-			if err != nil {
-				return err
-			}
-			deep = append(deep, y)
+	if d.Pixels {
+		patches = pixels(patches, d)
+	}
+	x, err := t.product(ctx, ordered(patches, g.order, d.Embedding.Weight.Cols), &d.Embedding)
+	return x, cmp.Or(err, t.interpolate(x, g.whole.Places, g.height, g.width))
+}
+
+// deepRows returns what a layer adds to the rows of a picture for the states after it; nil if it adds nothing.
+func (t *Tower) deepRows(ctx context.Context, layer int, x []float32) ([]float32, error) {
+	for i := range t.tower.Deep {
+		if d := &t.tower.Deep[i]; d.After == layer {
+			return t.project(ctx, &d.Projector, slices.Clone(x))
 		}
-		return nil
 	}
-	if err := t.layers(ctx, x, w, Windows{Lengths: lengths, Places: w.Places}, after); err != nil {
+	return nil, nil
+}
+
+// gridFinish returns the rows of patches for their states after the layers, which it changes, next to those after earlier ones.
+func (t *Tower) gridFinish(ctx context.Context, g *grid, x []float32, deep [][]float32) ([]float32, error) {
+	d := t.tower
+	if err := t.norm(x, d.PostNorm); err != nil {
 		return nil, err
 	}
 	y, err := t.project(ctx, &d.Projector, x)
 	if err != nil {
 		return nil, err
 	}
-	n = d.Out.Weight.Rows
-	return restored(sideBySide(n, append([][]float32{y}, deep...)...), order, d.Cell*d.Cell, (1+len(deep))*n), nil
+	n := d.Out.Weight.Rows
+	return restored(sideBySide(n, append([][]float32{y}, deep...)...), g.order, d.Cell*d.Cell, (1+len(deep))*n), nil
 }
 
 // pixels returns the first frame of patches, [y, x, channel] each.
@@ -224,7 +272,7 @@ func restored(x []float32, order []int, cell, width int) []float32 {
 	return out
 }
 
-// layers applies all layers, and the norm after them, in place. Those that attend within squares have other windows. After each
+// layers applies all layers in place. Those that attend within squares have other windows. After each
 // layer it calls after.
 func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows, after func(layer int) error) error {
 	for i, l := range t.tower.Layers {
@@ -239,7 +287,7 @@ func (t *Tower) layers(ctx context.Context, x []float32, whole, squares Windows,
 			return err
 		}
 	}
-	return t.norm(x, t.tower.PostNorm)
+	return nil
 }
 
 // means returns the means of squares of adjacent rows.
@@ -311,12 +359,6 @@ func (t *Tower) cells(x []float32) []float32 {
 		}
 	}
 	return out
-}
-
-func (t *Tower) product(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
-	n := len(x) / l.Weight.Cols
-	y := make([]float32, n*l.Weight.Rows)
-	return y, t.pass.linear(ctx, x, n, output{l, y})
 }
 
 // norm normalises rows in place; nil leaves them as they are.

@@ -14,7 +14,6 @@ package reference
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
@@ -142,35 +141,13 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 // by what is added to it after the first layers. For a model whose positions have several axes,
 // grids are the heights and widths of the pictures, in rows.
 func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error) {
-	windows, width := [][]int32{window}, m.decoder.Hidden
+	windows, in := [][]int32{window}, &forward.Insertion{Window: window, Pad: pad, Rows: rows, Grids: grids}
 	h, err := m.states(ctx, windows)
 	if err != nil {
 		return nil, err
 	}
-	deep := make([][]float32, m.decoder.Deep)
-	for i := range deep {
-		deep[i] = make([]float32, len(h))
-	}
-	for i, token := range window {
-		if token != pad || len(rows) < (1+len(deep))*width {
-			continue
-		}
-		at := h[i*width : (i+1)*width]
-		rows = rows[copy(at, rows):]
-		if s := m.decoder.EmbeddingScale; s != 0 {
-			kernel.Scale(at, at, float32(s))
-		}
-		for _, x := range deep {
-			rows = rows[copy(x[i*width:(i+1)*width], rows):]
-		}
-	}
-	w := m.windows(windows)
-	if m.decoder.Lookup.Tensor != "" {
-		w.Ends = ends(window, pad)
-	}
-	if grids != nil && slices.ContainsFunc(m.decoder.Ropes, func(r *arch.Rope) bool { return r.Axes != nil }) {
-		w.Places = places(window, pad, grids)
-	}
+	deep, w := m.pass.Insert(h, in), m.pass.Windows(in)
+	w.Most = m.windows(windows).Most
 	add := func(layer int, h []float32) error {
 		if layer < len(deep) {
 			kernel.Add(h, h, deep[layer])
@@ -181,43 +158,6 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 		return nil, err
 	}
 	return h, m.Norm(h)
-}
-
-// ends are the last tokens of the runs of pad, for all others the token itself.
-func ends(window []int32, pad int32) []int {
-	out := make([]int, len(window))
-	for i := len(window) - 1; i >= 0; i-- {
-		out[i] = i
-		if window[i] == pad && i+1 < len(window) && window[i+1] == pad {
-			out[i] = out[i+1]
-		}
-	}
-	return out
-}
-
-// places are the positions of a window with pictures on three axes. Text counts up on all of them. A picture stays where it begins on the
-// first one, and its rows and columns count from there on the others; after it, counting goes on above its largest position.
-func places(window []int32, pad int32, grids [][2]int) [][]int {
-	out := make([][]int, 3)
-	put := func(t, row, column int) {
-		out[0], out[1], out[2] = append(out[0], t), append(out[1], row), append(out[2], column)
-	}
-	next := 0
-	for i := 0; i < len(window); i++ {
-		if window[i] != pad || len(grids) == 0 {
-			put(next, next, next)
-			next++
-			continue
-		}
-		height, width := grids[0][0], grids[0][1]
-		grids = grids[1:]
-		for k := range height * width {
-			put(next, next+k/width, next+k%width)
-		}
-		i += height*width - 1
-		next += max(height, width)
-	}
-	return out
 }
 
 // Norm applies the final norm to rows of the last states that [Model.Layers] returned, in place.
