@@ -102,10 +102,10 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 		}
 	}
 	a.m.Conditions = conditions(a.Planned, a.run)
-	if a.Calibration != nil && a.Source.Pictures != nil {
+	if a.Calibration != nil && a.Source.Pictures != nil && !a.Calibration.Saw("pictures") {
 		a.m.Conditions = append(a.m.Conditions, "the part that reads pictures is rounded to nearest, because calibration text has no pictures")
 	}
-	if a.Calibration != nil && a.Source.Sounds != nil {
+	if a.Calibration != nil && a.Source.Sounds != nil && !a.Calibration.Saw("clips") {
 		a.m.Conditions = append(a.m.Conditions, "the part that reads sound is rounded to nearest, because calibration text has no sound")
 	}
 	return a.m, a.finish(ctx, res, append(warnings, a.Warnings...))

@@ -27,6 +27,10 @@ type Options struct {
 	Source  tensor.Source
 	// Windows are the calibration text, all of the same length in tokens, each an independent context.
 	Windows [][]int32
+	// Shown are the towers and ears that are calibrated, with what is shown to them, and Prompts further windows of the text model, of any
+	// length, with rows of these; both may be empty.
+	Shown   []*Showing
+	Prompts []Prompt
 	// Skip is the number of first tokens of a window that statistics leave out: their activations can have another magnitude, which
 	// later tokens do not need.
 	Skip    int
@@ -50,7 +54,7 @@ func (o *Options) check() error {
 			return fmt.Errorf("internal error: windows of %d and %d tokens, %d skipped", len(w), len(o.Windows[0]), o.Skip)
 		}
 	}
-	return nil
+	return o.checkShown()
 }
 
 // Check rejects, with tensor.ErrUnsupported, a decoder on which a method of the chain is not possible.
@@ -116,6 +120,11 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if !o.Decoder.Tied { // otherwise the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
 	}
+	for _, x := range o.Shown {
+		if err := x.linears(o.Source, func(l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) }); err != nil {
+			return nil, err
+		}
+	}
 	if err := q.run(ctx); err != nil {
 		return nil, err
 	}
@@ -140,6 +149,11 @@ func (q *quantization) open(tensor string) bool {
 
 func (q *quantization) run(ctx context.Context) error {
 	defer func() { q.outputs.close() }()
+	of, err := q.encoders(ctx)
+	defer func() { closeShown(of) }()
+	if err != nil {
+		return err
+	}
 	table, err := q.table(ctx)
 	if err != nil {
 		return err
@@ -148,20 +162,33 @@ func (q *quantization) run(ctx context.Context) error {
 		return q.rest(ctx)
 	}
 	w := q.Options.walk(q.model)
-	w.sequential, w.embedding = q.Sequential, table
+	w.embedding = table
+	q.visiting(w)
+	w.prompted(q.Prompts, q.Skip, of)
+	err = w.run(ctx)
+	if err == nil {
+		q.warnUnseen(ctx)
+	}
+	return err
+}
+
+// visiting lets a walk encode the matrices that read its inputs.
+func (q *quantization) visiting(w *walk) {
+	w.sequential = q.Sequential
 	if c, ok := q.Chain.Quantizer.(interface{ Crosses() bool }); ok {
 		w.cross = q.Sequential && c.Crosses()
 	}
+	needs := q.Chain.Quantizer.Needs() != quant.Nothing
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
-			if name := l.Weight.Tensor; q.open(name) {
+			if name := l.Weight.Tensor; needs && q.open(name) {
 				return true
 			}
 		}
 		return false
 	}
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
-		if q.Decoder.Tied && in.layer == len(q.Decoder.Layers) {
+		if w.model == q.model && q.Decoder.Tied && in.layer == len(q.Decoder.Layers) {
 			return nil // the table
 		}
 		defer q.coder.release() // before the next statistics are gathered
@@ -173,11 +200,6 @@ func (q *quantization) run(ctx context.Context) error {
 		}
 		return err
 	}
-	err = w.run(ctx)
-	if err == nil {
-		q.warnUnseen(ctx)
-	}
-	return err
 }
 
 // watching reports whether the codes of a matrix after the table depend on activations.

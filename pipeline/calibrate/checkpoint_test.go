@@ -40,6 +40,13 @@ var tinyDir = filepath.Join("..", "..", "testdata", "tiny-qwen3")
 
 func openCheckpoint(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
 	t.Helper()
+	m, src := openModel(t, dir)
+	return m.Text, src
+}
+
+// openModel opens a checkpoint with its towers.
+func openModel(t testing.TB, dir string) (*arch.Model, tensor.Source) {
+	t.Helper()
 	c, err := safetensors.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -53,12 +60,11 @@ func openCheckpoint(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := m.Text
-	src, err := arch.Open(d, c)
+	src, err := arch.Open(m.Text, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, src
+	return m, src
 }
 
 // text is 256 tokens: of real text if the model has a vocabulary for it.

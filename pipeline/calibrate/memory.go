@@ -25,6 +25,11 @@ func LeastMemory(d *arch.Decoder) int64 {
 	return most + forward.LeastWeights(1)
 }
 
+// LeastShowing is LeastMemory for a tower or an ear.
+func LeastShowing(s *Showing) int64 {
+	return LeastMemory(s.layers())
+}
+
 // needs are numbers of elements of a block.
 type needs struct {
 	common, expert          int64 // weights of all but the experts, and of the largest expert

@@ -183,12 +183,11 @@ func (m *mixture) shared(ctx context.Context) error {
 	}
 	var experts []*forward.Expert
 	c := &crowd{members: make([][]int32, len(m.of)), weights: make([][]float32, len(m.of))}
-	length := int32(len(m.windows[0]))
 	var sample []int32
-	for t := range int32(m.tokens()) {
-		c.tokens = append(c.tokens, t)
-		if t%length >= int32(m.skip) {
-			sample = append(sample, t)
+	for t, counted := range m.counted() {
+		c.tokens = append(c.tokens, int32(t))
+		if counted {
+			sample = append(sample, int32(t))
 		}
 	}
 	c.own, c.samples = int64(len(sample)), [][]int32{sample, sample}
@@ -201,12 +200,12 @@ func (m *mixture) shared(ctx context.Context) error {
 
 // crowd finds the tokens of expert j.
 func (m *mixture) crowd(j int, expert *forward.Expert) *crowd {
-	topK, length := int32(m.of[0].TopK()), int32(len(m.windows[0]))
+	topK, counted := int32(m.of[0].TopK()), m.counted()
 	c := &crowd{}
 	var own []int32 // tokens that moments are taken of
 	mine := m.routes[0].of(j)
 	for _, choice := range mine {
-		if t := choice / topK; t%length >= int32(m.skip) {
+		if t := choice / topK; counted[t] {
 			own = append(own, t)
 		}
 	}
@@ -274,13 +273,13 @@ func (m *mixture) lent(choices []int32, n int) (tokens []int32) {
 	if n <= 0 {
 		return nil
 	}
-	topK, length := int32(m.of[0].TopK()), int32(len(m.windows[0]))
+	topK := int32(m.of[0].TopK())
 	var others []int32
-	for t := range int32(m.tokens()) {
-		if len(choices) > 0 && choices[0]/topK == t {
+	for t, counted := range m.counted() {
+		if len(choices) > 0 && choices[0]/topK == int32(t) {
 			choices = choices[1:]
-		} else if t%length >= int32(m.skip) {
-			others = append(others, t)
+		} else if counted {
+			others = append(others, int32(t))
 		}
 	}
 	n = min(n, len(others))

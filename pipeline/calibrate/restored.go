@@ -19,8 +19,9 @@ type restored struct {
 	codes         map[string]*codes
 }
 
-// restore returns the model that f stands for: foldings and tuned norms applied, and every matrix as its codes say.
-func (f *Finished) restore(d *arch.Decoder, base tensor.Source, s *Scheme) (tensor.Source, error) {
+// restore returns the model that f stands for: foldings and tuned norms applied, and every matrix as its codes say, also those of towers
+// and ears that f has.
+func (f *Finished) restore(d *arch.Decoder, base tensor.Source, s *Scheme, shown ...*Showing) (tensor.Source, error) {
 	src, err := f.Source(base)
 	if err != nil {
 		return nil, err
@@ -45,6 +46,15 @@ func (f *Finished) restore(d *arch.Decoder, base tensor.Source, s *Scheme) (tens
 	}
 	add(d.Embedding)
 	d.Linears(func(_ string, l *arch.Linear) { add(l.Weight) })
+	for _, x := range shown {
+		if e := x.linears(src, func(l *arch.Linear) {
+			if f.Has(l.Weight.Tensor) {
+				add(l.Weight)
+			}
+		}); e != nil {
+			return nil, e
+		}
+	}
 	for i, t := range r.infos {
 		if r.codes[t.Name] != nil {
 			r.infos[i] = tensor.Info{Name: t.Name, DType: tensor.F32, Shape: t.Shape, Size: t.Size / t.DType.Size() * tensor.F32.Size()}

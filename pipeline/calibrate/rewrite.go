@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -40,15 +42,48 @@ func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Sour
 // errStopped ends a walk whose remaining results are not needed.
 var errStopped = errors.New("stopped")
 
-// fold runs the foldings over a walk of the float model.
+// fold runs the foldings over walks of the float model, and of its towers and ears.
 func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, error) {
 	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
 	}
+	of, err := o.floatRows(ctx, o.Source)
+	defer func() { closeShown(of) }()
+	if err != nil {
+		return nil, err
+	}
 	w := o.walk(m)
+	w.prompted(o.Prompts, o.Skip, of)
+	overlay, list, err := foldings(ctx, o.Decoder, &o, &s, w, w.run)
+	if err != nil {
+		return nil, err
+	}
+	for _, shown := range o.Shown {
+		x, err := o.show(shown, o.Source, 0)
+		if err != nil {
+			return nil, err
+		}
+		more, sites, err := foldings(ctx, shown.layers(), &o, &s, x.walk, x.run)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", shown.Name, err)
+		}
+		maps.Copy(overlay.changes, more.changes)
+		for _, site := range sites {
+			site.Site = shown.Name + "." + site.Site
+			list = append(list, site)
+		}
+	}
+	for _, x := range list {
+		zerolog.Ctx(ctx).Debug().Str("site", x.Site).Str("method", x.Method).Float64("gain", x.Gain()).Float32("least", x.Least).Float32("most", x.Most).Msg("folded")
+	}
+	return overlay, f.setFoldings(list)
+}
+
+// foldings runs the foldings over a walk of the layers of d, which run begins.
+func foldings(ctx context.Context, d *arch.Decoder, o *Options, s *Scheme, w *walk, run func(context.Context) error) (*Overlay, []Folding, error) {
 	needed := map[string]bool{}
-	for _, site := range Sites(o.Decoder) {
+	for _, site := range Sites(d) {
 		needed[site.Consumers[0].Tensor] = true
 	}
 	w.wanted = func(in *input) bool {
@@ -62,7 +97,7 @@ func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, erro
 			}
 			return nil
 		}
-		if err := w.run(ctx); err != nil && !errors.Is(err, errStopped) {
+		if err := run(ctx); err != nil && !errors.Is(err, errStopped) {
 			failed = err
 		}
 	})
@@ -80,12 +115,5 @@ func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, erro
 			}
 		}
 	}
-	overlay, list, err := Fold(ctx, o.Decoder, o.Source, s.Chain, func(t string) quant.Spec { return s.Specs[t] }, stats, o.Threads)
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range list {
-		zerolog.Ctx(ctx).Debug().Str("site", x.Site).Str("method", x.Method).Float64("gain", x.Gain()).Float32("least", x.Least).Float32("most", x.Most).Msg("folded")
-	}
-	return overlay, f.setFoldings(list)
+	return Fold(ctx, d, o.Source, s.Chain, func(t string) quant.Spec { return s.Specs[t] }, stats, o.Threads)
 }

@@ -28,11 +28,12 @@ func (in *input) String() string { return in.linears[0].Weight.Tensor }
 // headInput is the name of the head among the linear layers.
 const headInput = "head"
 
-// walk takes all windows through the model, layer by layer and, within a layer, input by input.
+// walk takes all windows, and then all items, through the model, layer by layer and, within a layer, input by input.
 type walk struct {
 	decoder *arch.Decoder
 	model   *forward.Model
 	windows [][]int32
+	items   []item
 	// skip is the number of first tokens of a window that statistics leave out.
 	skip    int
 	threads int
@@ -49,8 +50,23 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
+	// after, if not nil, is called after every layer; end, if not nil, instead of visiting the input of the head.
+	after func(ctx context.Context, layer int) error
+	end   func(ctx context.Context) error
 
 	streams []*stream // the quantized one first
+	layer   int       // that is visited
+}
+
+// item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
+type item struct {
+	tokens, skip int
+	// windows describes the states of the item in a layer.
+	windows func(layer int) (forward.Windows, error)
+	// states returns them before the first layer, in a stream.
+	states func(ctx context.Context, stream int) ([]float32, error)
+	// deep returns what is added to them after a layer; it may be nil.
+	deep func(ctx context.Context, stream, layer int) ([]float32, error)
 }
 
 // chunkTokens is how many tokens are in memory at a time, in whole windows.
@@ -71,15 +87,40 @@ func (s *stream) read(row, n int) ([]float32, error) {
 	return s.states.get(s.a, row, n)
 }
 
-// chunks calls f for runs of windows, with their first row.
-func (w *walk) chunks(ctx context.Context, f func(row int, of forward.Windows) error) error {
-	length := len(w.windows[0])
-	most := max(1, chunkTokens/length)
-	for at := 0; at < len(w.windows); at += most {
+// chunk is a run of windows, or an item.
+type chunk struct {
+	row, n int // the first token, and how many
+	// length is that of all windows, skip the first tokens of each that statistics leave out.
+	length, skip int
+	of           forward.Windows
+}
+
+// chunks calls f for runs of windows and for every item.
+func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
+	row := 0
+	visit := func(c chunk) error {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if err := f(at*length, forward.Equal(min(most, len(w.windows)-at), length)); err != nil {
+		c.row = row
+		row += c.n
+		return f(c)
+	}
+	for at := 0; at < len(w.windows); {
+		length := len(w.windows[0])
+		n := min(max(1, chunkTokens/length), len(w.windows)-at)
+		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: forward.Equal(n, length)}); err != nil {
+			return err
+		}
+		at += n
+	}
+	for i := range w.items {
+		it := &w.items[i]
+		of, err := it.windows(min(w.layer, len(w.decoder.Layers)-1))
+		if err != nil {
+			return err
+		}
+		if err := visit(chunk{n: it.tokens, length: it.tokens, skip: it.skip, of: of}); err != nil {
 			return err
 		}
 	}
@@ -88,9 +129,9 @@ func (w *walk) chunks(ctx context.Context, f func(row int, of forward.Windows) e
 
 // each calls f for every chunk of every stream k, with its number of rows.
 func (w *walk) each(ctx context.Context, f func(k, row, n int, of forward.Windows) error) error {
-	return w.chunks(ctx, func(row int, of forward.Windows) error {
+	return w.chunks(ctx, func(c chunk) error {
 		for k := range w.streams {
-			if err := f(k, row, len(of.Lengths)*len(w.windows[0]), of); err != nil {
+			if err := f(k, c.row, c.n, c.of); err != nil {
 				return err
 			}
 		}
@@ -98,8 +139,38 @@ func (w *walk) each(ctx context.Context, f func(k, row, n int, of forward.Window
 	})
 }
 
-// tokens is the length of the text.
-func (w *walk) tokens() int { return len(w.windows) * len(w.windows[0]) }
+// text is the number of tokens of the windows.
+func (w *walk) text() int {
+	if len(w.windows) == 0 {
+		return 0
+	}
+	return len(w.windows) * len(w.windows[0])
+}
+
+// tokens is the length of windows and items.
+func (w *walk) tokens() int {
+	n := w.text()
+	for i := range w.items {
+		n += w.items[i].tokens
+	}
+	return n
+}
+
+// counted reports for every token whether statistics take it.
+func (w *walk) counted() []bool {
+	all := make([]bool, 0, w.tokens())
+	for _, x := range w.windows {
+		for i := range x {
+			all = append(all, i >= w.skip)
+		}
+	}
+	for _, it := range w.items {
+		for i := range it.tokens {
+			all = append(all, i >= it.skip)
+		}
+	}
+	return all
+}
 
 // newRows allocates n vectors for every stream.
 func (w *walk) newRows(n, width int) (all []*rows, err error) {
@@ -144,29 +215,93 @@ func (w *walk) run(ctx context.Context) error {
 		if err := w.runLayer(ctx, i); err != nil {
 			return err
 		}
+		if err := w.deepen(ctx, i); err != nil {
+			return err
+		}
+		if w.after != nil {
+			if err := w.after(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	w.layer = len(w.decoder.Layers)
+	if w.end != nil {
+		return w.end(ctx)
 	}
 	return w.head(ctx)
 }
 
+// embed computes the states before the first layer.
 func (w *walk) embed(ctx context.Context) error {
-	e, err := w.model.Embedding()
-	if err != nil {
-		return err
-	}
-	length := len(w.windows[0])
-	return w.each(ctx, func(k, row, n int, _ forward.Windows) error {
-		s := w.streams[k]
-		e.Table = s.table
-		x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
+	if len(w.windows) > 0 {
+		e, err := w.model.Embedding()
 		if err != nil {
 			return err
 		}
-		return s.states.put(x, row)
-	})
+		length, items := len(w.windows[0]), w.items
+		w.items = nil
+		err = w.each(ctx, func(k, row, n int, _ forward.Windows) error {
+			s := w.streams[k]
+			e.Table = s.table
+			x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
+			if err != nil {
+				return err
+			}
+			return s.states.put(x, row)
+		})
+		if w.items = items; err != nil {
+			return err
+		}
+	}
+	row := w.text()
+	for i := range w.items {
+		for k, s := range w.streams {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			x, err := w.items[i].states(ctx, k)
+			if err != nil {
+				return err
+			}
+			if err := s.states.put(x, row); err != nil {
+				return err
+			}
+		}
+		row += w.items[i].tokens
+	}
+	return nil
+}
+
+// deepen adds what items add to their states after a layer.
+func (w *walk) deepen(ctx context.Context, layer int) error {
+	row := w.text()
+	for i := range w.items {
+		it := &w.items[i]
+		for k, s := range w.streams {
+			if it.deep == nil {
+				continue
+			}
+			x, err := it.deep(ctx, k, layer)
+			if err != nil || x == nil {
+				return err
+			}
+			h, err := s.read(row, it.tokens)
+			if err != nil {
+				return err
+			}
+			kernel.Add(h, h, x)
+			if err := s.states.put(h, row); err != nil {
+				return err
+			}
+		}
+		row += it.tokens
+	}
+	return nil
 }
 
 // runLayer visits the inputs of a layer and advances the streams through it.
 func (w *walk) runLayer(ctx context.Context, i int) (err error) {
+	w.layer = i
 	branches := make([][]*forward.Branch, len(w.streams))
 	for k, s := range w.streams {
 		if s.layer, err = w.model.OpenLayer(i); err != nil {
@@ -350,18 +485,17 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	if !w.wanted(in) {
 		return w.visitInput(ctx, in, nil)
 	}
-	length, cols, tally := len(w.windows[0]), in.linears[0].Cols, effort.TallyOf(ctx)
+	cols, tally := in.linears[0].Cols, effort.TallyOf(ctx)
 	m := newMoments(cols, w.cross)
-	err := w.chunks(ctx, func(row int, of forward.Windows) (err error) {
-		n := len(of.Lengths) * length
+	err := w.chunks(ctx, func(c chunk) (err error) {
 		x := make([][]float32, len(w.streams))
 		for k := range w.streams {
-			if x[k], err = value(k, row, n, of); err != nil {
+			if x[k], err = value(k, c.row, c.n, c.of); err != nil {
 				return err
 			}
 		}
-		m.add(x[0][:n*cols], x[len(x)-1][:n*cols], length, w.skip, w.threads)
-		tally.AddWork(estimate.Moments(n, cols, w.cross))
+		m.add(x[0][:c.n*cols], x[len(x)-1][:c.n*cols], c.length, c.skip, w.threads)
+		tally.AddWork(estimate.Moments(c.n, cols, w.cross))
 		return nil
 	})
 	if err != nil {

@@ -133,6 +133,17 @@ func (e *Encoder) Windows(layer int, s Shown) (Windows, error) {
 	return g.whole, nil
 }
 
+// Count is the number of rows that a picture or clip, whose values are not read, becomes.
+func (e *Encoder) Count(s Shown) int {
+	switch {
+	case e.ear != nil:
+		return e.ear.ear.Rows(s.Width)
+	case !e.tower.tower.Grid:
+		return e.tower.tower.Rows()
+	}
+	return s.Height * s.Width / (e.tower.tower.Cell * e.tower.tower.Cell)
+}
+
 // States returns the states of a picture or clip before the layers, [states, Hidden].
 func (e *Encoder) States(ctx context.Context, s Shown) ([]float32, error) {
 	switch {

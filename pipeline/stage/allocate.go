@@ -88,7 +88,10 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
-		o := r.watching(base, enough(windows), p, "allocate", coreTime)
+		o, _, err := r.watching(base, enough(windows), p, "allocate", coreTime)
+		if err != nil {
+			return "", err
+		}
 		fixed := map[string]bool{} // to 16 bits, or 32
 		for i := range base.Plan.Text().Items {
 			it := &base.Plan.Text().Items[i]

@@ -2,7 +2,9 @@ package stage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -24,6 +26,8 @@ import (
 // Calibrate collects the calibration text: text of the model itself, and files.
 type Calibrate struct {
 	Data       []CalibrationData `json:"data" jsonschema_description:"Where the text comes from; the model's own text if absent."`
+	Pictures   *CalibrationMedia `json:"pictures,omitempty" jsonschema_description:"Pictures for models that see: a folder, or a Parquet file with a column of them."`
+	Sounds     *CalibrationMedia `json:"sounds,omitempty" jsonschema_description:"Clips for models that hear: a folder of WAV and FLAC files, or a Parquet file with a column of them."`
 	Tokens     int               `json:"tokens" jsonschema:"minimum=1" jsonschema_description:"Number of tokens of text, in whole windows."`
 	Window     int               `json:"window" jsonschema:"minimum=16" jsonschema_description:"Tokens of a fresh context."`
 	Probe      int               `json:"probe" jsonschema:"minimum=1" jsonschema_description:"Number of additional tokens, on which divergences are measured."`
@@ -51,7 +55,7 @@ func (c *Calibrate) Validate(ctx context.Context, r *Run) error {
 		rule{c.Tokens < c.Window, "tokens", fmt.Sprintf("must be a window of %d or more", c.Window)},
 		rule{c.Probe < c.Window, "probe", fmt.Sprintf("must be a window of %d or more", c.Window)},
 	)
-	if err != nil {
+	if err = cmp.Or(err, c.checkMedia(sec)); err != nil {
 		return err
 	}
 	for i, d := range c.Data {
@@ -82,7 +86,8 @@ func (c *Calibrate) Validate(ctx context.Context, r *Run) error {
 			return sec.Errorf(fmt.Sprintf("data[%d]", i), "%s", plainError(err))
 		}
 	}
-	return nil
+	_, err = c.mediaSums(ctx, r)
+	return err
 }
 
 // Skip implements [pipeline.Skipper].
@@ -106,11 +111,33 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 			of = append(of, sum)
 		}
 	}
-	var err error
+	sums, err := c.mediaSums(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, sum := range sums {
+		of = append(of, sum)
+	}
 	r.Calibration, err = r.entry(ctx, "calibration", of, func(p *pipeline.Partial) (digest.Digest, error) {
 		src, err := r.Source(ctx)
 		if err != nil {
 			return "", err
+		}
+		if err := c.checkShown(r.Recipe.Stages["calibrate"], src); err != nil {
+			return "", err
+		}
+		var shown []byte
+		if c.shows() {
+			x, err := c.look(ctx, r, src, p)
+			if err != nil {
+				return "", err
+			}
+			if shown, err = json.Marshal(x); err != nil {
+				return "", err
+			}
+			if err := os.WriteFile(filepath.Join(p.Dir, seenFile), shown, 0o666); err != nil {
+				return "", err
+			}
 		}
 		all, err := c.gather(ctx, r, src, p)
 		if err != nil {
@@ -123,7 +150,7 @@ func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 		if err := os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666); err != nil {
 			return "", err
 		}
-		return digest.Of(b.Bytes()), os.RemoveAll(filepath.Join(p.Dir, calibrate.SamplesFile))
+		return digest.Of(append(b.Bytes(), shown...)), os.RemoveAll(filepath.Join(p.Dir, calibrate.SamplesFile))
 	}, calibrate.SamplesFile)
 	if err != nil {
 		return err

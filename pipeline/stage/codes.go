@@ -35,6 +35,44 @@ type codesRecord struct {
 	// ProbeKL is the divergence in nats of the encoded model from the source on the probe, ProbeTokens of the same text.
 	ProbeKL     float64 `json:"probe_kl"`
 	ProbeTokens int     `json:"probe_tokens"`
+	// Shown are the pictures and clips, and the divergence on those that were set aside; absent without any.
+	Shown []about.CalibrationShown `json:"shown,omitempty"`
+}
+
+// see measures an encoded model on the pictures and on the clips that were set aside.
+func (rec *codesRecord) see(ctx context.Context, o calibrate.Options, s calibrate.Scheme, f *calibrate.Finished, x *showing) error {
+	for which, all := range x.shown {
+		m := x.record.Pictures
+		if all.Ear != nil {
+			m = x.record.Sounds
+		}
+		var prompts []calibrate.Prompt
+		for _, p := range x.probe {
+			if p.Showing == which {
+				p.Showing = 0
+				prompts = append(prompts, p)
+			}
+		}
+		seen, err := calibrate.See(ctx, o, s, f, []*calibrate.Showing{all}, prompts)
+		if err != nil {
+			return err
+		}
+		zerolog.Ctx(ctx).Info().Float64("kl", seen.KL).Float64("rows", seen.Rows).Int("prompts", len(prompts)).
+			Msg("divergence on prompts with " + mediaName(all) + " that the calibration did not use, and squared error of the rows")
+		rec.Shown = append(rec.Shown, about.CalibrationShown{
+			Kind: mediaName(all), Name: m.Name, SHA256: m.SHA256, Files: m.Files, Used: len(m.Shown) - len(prompts),
+			ProbeKL: seen.KL, ProbeRows: seen.Rows, Probe: len(prompts), ProbeTokens: seen.Tokens,
+		})
+	}
+	return nil
+}
+
+// mediaName names what a tower or an ear is shown.
+func mediaName(s *calibrate.Showing) string {
+	if s.Ear != nil {
+		return corpus.Sounds.Name
+	}
+	return corpus.Pictures.Name
 }
 
 const codesFile = "codes.json"
@@ -42,6 +80,7 @@ const codesFile = "codes.json"
 // encode chooses the codes of all matrices of a plan, or reuses those of an earlier run.
 func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
 	c := &r.Calibrate
+	c.notice(ctx, pl.Source)
 	s := schemeOf(pl, chain, c)
 	names := map[string]string{}
 	for n, spec := range s.Specs {
@@ -54,7 +93,10 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 		if err != nil {
 			return "", err
 		}
-		o := r.watching(pl, windows, p, "quantize", "calibrated weights")
+		o, shown, err := r.watching(pl, windows, p, "quantize", "calibrated weights")
+		if err != nil {
+			return "", err
+		}
 		f, err := calibrate.Quantize(ctx, o, s)
 		if err != nil {
 			return "", err
@@ -70,6 +112,11 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 			return "", err
 		}
 		zerolog.Ctx(ctx).Info().Float64("kl", rec.ProbeKL).Int("tokens", rec.ProbeTokens).Msg("encoded; divergence measured on text that the calibration did not use")
+		if shown != nil {
+			if err := rec.see(ctx, o, s, f, shown); err != nil {
+				return "", err
+			}
+		}
 		_, err = p.WriteJSON(codesFile, rec)
 		return digest.Of([]byte(f.Digest())), err
 	}, calibrate.Resumable...)
@@ -79,24 +126,34 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 // schemeOf is how the matrices of a plan are encoded.
 func schemeOf(pl *assemble.Planned, chain *quant.Chain, c *Calibrate) calibrate.Scheme {
 	s := calibrate.Scheme{Chain: chain, Specs: map[string]quant.Spec{}, Floats: map[string]bool{}, Sequential: c.Sequential}
-	items := pl.Plan.Text().Items
-	for i := range items {
-		if it := &items[i]; it.Matrix() {
-			s.Specs[it.Slot.Weight.Tensor] = it.Choice.Spec
-		} else {
-			s.Floats[it.Slot.Weight.Tensor] = true
+	for _, part := range pl.Plan.Parts {
+		if part != pl.Plan.Text() && !c.shows() {
+			continue
+		}
+		for i := range part.Items {
+			if it := &part.Items[i]; it.Matrix() {
+				s.Specs[it.Slot.Weight.Tensor] = it.Choice.Spec
+			} else {
+				s.Floats[it.Slot.Weight.Tensor] = true
+			}
 		}
 	}
 	return s
 }
 
-// watching are the options of work that watches the model on some text, for an entry of the store; what of a stage it counts.
-func (r *Run) watching(pl *assemble.Planned, windows [][]int32, p *pipeline.Partial, stage, what string) calibrate.Options {
-	return calibrate.Options{
+// watching are the options of work that watches the model on some text and on what it is shown, which may be nil, for an entry of the
+// store; what of a stage it counts.
+func (r *Run) watching(pl *assemble.Planned, windows [][]int32, p *pipeline.Partial, stage, what string) (calibrate.Options, *showing, error) {
+	o := calibrate.Options{
 		Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: r.Calibrate.SkipTokens,
 		Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
 		Progress: func(done, total int64) { r.Limits.Report(stage, what, done, total) },
 	}
+	x, err := r.showing(pl.Source, windows)
+	if x != nil {
+		o.Shown, o.Prompts = x.learned, x.prompts
+	}
+	return o, x, err
 }
 
 // summary describes how codes were chosen, with the divergence in nats that an allocation predicted, and returns the reports of
@@ -105,6 +162,7 @@ func (x *codes) summary(a *assemble.Allocation) (*about.Calibration, *verify.Fit
 	c := &about.Calibration{
 		Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens,
 	}
+	c.Shown = x.record.Shown
 	if a != nil {
 		c.PredictedKL = a.KL
 	}

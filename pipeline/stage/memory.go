@@ -49,6 +49,14 @@ func (q *Quantize) demands(r *Run, src *source.Source) ([]assemble.Demand, error
 			Bytes: calibrate.LeastSampling(src.Decoder, window, r.Limits.Threads),
 		}, assemble.Demand{What: "calibration, one layer at a time", Bytes: calibrate.LeastMemory(src.Decoder)})
 	}
+	if q.calibrated() && r.Calibrate.shows() {
+		for _, t := range src.Model.Towers {
+			list = append(list, assemble.Demand{What: "calibration of the tower", Bytes: calibrate.LeastShowing(&calibrate.Showing{Tower: t})})
+		}
+		if e := src.Model.Ear; e != nil {
+			list = append(list, assemble.Demand{What: "calibration of the part that reads sound", Bytes: calibrate.LeastShowing(&calibrate.Showing{Ear: e})})
+		}
+	}
 	if chain, err := q.chain(); err == nil && chain.Tuner != nil {
 		list = append(list, assemble.Demand{
 			What:  fmt.Sprintf("%s, the whole model at a time", chain.Tuner.Name()),

@@ -29,6 +29,13 @@ func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 		d := &o.Calibrate.Data[i]
 		d.Path = lastElement(d.Path)
 	}
+	for _, m := range []**CalibrationMedia{&o.Calibrate.Pictures, &o.Calibrate.Sounds} {
+		if *m != nil {
+			x := **m
+			x.Path = lastElement(x.Path)
+			*m = &x
+		}
+	}
 	sections := o.BySection()
 	delete(sections, "publish")
 	delete(sections, "sign")

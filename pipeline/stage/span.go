@@ -256,6 +256,11 @@ func (r *Run) done(ctx context.Context, until pipeline.Stage[*Run], before *trai
 	for _, d := range r.Calibrate.Data {
 		files += d.Path
 	}
+	for _, m := range r.Calibrate.media() {
+		if m.of != nil {
+			files += m.of.Path
+		}
+	}
 	if before.Source == "" || files != "" || !r.apart {
 		return nil, nil
 	}

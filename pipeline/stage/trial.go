@@ -99,7 +99,10 @@ func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, 
 	if err != nil {
 		return 0, err
 	}
-	o := t.run.watching(pl, t.windows, t.partial, "allocate", trialWeights)
+	o, _, err := t.run.watching(pl, t.windows, t.partial, "allocate", trialWeights)
+	if err != nil {
+		return 0, err
+	}
 	o.Dir, o.Name = filepath.Join(o.Dir, trialDir), o.Name+"/"+trialDir+"/"+name
 	if err := os.MkdirAll(o.Dir, 0o777); err != nil {
 		return 0, err

@@ -169,6 +169,12 @@ func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCa
 				Contents: bomContents{[]bomProperty{{"llmexport:sha256", d.SHA256}}},
 			})
 		}
+		for _, s := range c.Shown {
+			card.Parameters.Datasets = append(card.Parameters.Datasets, bomData{
+				Type: "dataset", Name: s.Name, Description: fmt.Sprintf("Calibration of the quantizer on %d %s; nothing was trained.", s.Used, s.Kind),
+				Contents: bomContents{[]bomProperty{{"llmexport:sha256", s.SHA256}}},
+			})
+		}
 	}
 	for _, s := range Specs(m.Tensors) {
 		card.Properties = append(card.Properties, bomProperty{"llmexport:storage:" + s.Spec, fmt.Sprintf("%d tensors, %d bytes", s.Tensors, s.Bytes)})

@@ -15,6 +15,8 @@ type Calibration struct {
 	Text    string            `json:"text"`
 	Tokens  int               `json:"tokens"`
 	Domains []CalibrationText `json:"domains"`
+	// Shown are the pictures and clips that the model was shown; absent without any.
+	Shown []CalibrationShown `json:"shown,omitempty"`
 	// PredictedKL is the divergence predicted by the allocation of a budget, 0 without one; ProbeKL was measured after
 	// encoding. Both are in nats, on ProbeTokens tokens of the same text that statistics did not use.
 	PredictedKL float64   `json:"predicted_kl,omitempty"`
@@ -31,6 +33,29 @@ type CalibrationText struct {
 	Windows int     `json:"windows"`
 	Tokens  int     `json:"tokens"`
 	Weight  float64 `json:"weight"`
+}
+
+// CalibrationShown is a source of pictures or clips.
+type CalibrationShown struct {
+	// Kind is "pictures" or "clips".
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// SHA256 is that of the Parquet file, or of the listing of the files of a folder that were used.
+	SHA256 string `json:"sha256"`
+	// Files were there, and Used of them calibrated the model.
+	Files int `json:"files"`
+	Used  int `json:"used"`
+	// ProbeKL is the divergence in nats on prompts with further files, Probe of them, over the ProbeTokens tokens after these; ProbeRows the
+	// relative squared error of what the tower makes of them.
+	ProbeKL     float64 `json:"probe_kl"`
+	ProbeRows   float64 `json:"probe_rows"`
+	Probe       int     `json:"probe"`
+	ProbeTokens int     `json:"probe_tokens"`
+}
+
+// Saw reports whether the model was shown something of a kind.
+func (c *Calibration) Saw(kind string) bool {
+	return slices.ContainsFunc(c.Shown, func(s CalibrationShown) bool { return s.Kind == kind })
 }
 
 // OpError is the error of one encoded matrix.
@@ -66,6 +91,13 @@ func (c *Calibration) write(w io.Writer) error {
 	}
 	if err := text.Write(w, false); err != nil {
 		return err
+	}
+	for _, s := range c.Shown {
+		shown := sheet.New("calibrated on "+s.Kind, ">used", ">of", ">divergence on prompts with others, nats", ">squared error of their rows")
+		shown.Row(s.Name, s.Used, s.Files, number(s.ProbeKL), number(s.ProbeRows))
+		if err := shown.Write(w, false); err != nil {
+			return err
+		}
 	}
 	kl := sheet.New("divergence on unseen calibration text", ">nats")
 	if c.PredictedKL > 0 {

@@ -210,6 +210,9 @@ func cardOrigin(b *bytes.Buffer, in CardInput) {
 	}
 	if c := r.Calibration; c != nil {
 		fmt.Fprintf(b, ", on %d tokens of calibration text", c.Tokens)
+		for _, s := range c.Shown {
+			fmt.Fprintf(b, " and %d %s", s.Used, s.Kind)
+		}
 	}
 	fmt.Fprintf(b, ". %s", prose(r.Verdict()))
 	if d := r.Divergence; d != nil {

@@ -213,7 +213,8 @@ type cell struct {
 // cells reads a column chunk row by row.
 type cells struct {
 	*pages
-	at, there int // next value of the page, and the number of values before it that are not null
+	binary    bool // values are bytes, not texts
+	at, there int  // next value of the page, and the number of values before it that are not null
 }
 
 // row is the values of the next row, at least one.
@@ -247,7 +248,7 @@ func (c *cells) row() ([]cell, error) {
 		if e.null = e.level < c.leaf.defs; !e.null {
 			b := c.value(c.there)
 			c.there++
-			if !utf8.Valid(b) {
+			if !c.binary && !utf8.Valid(b) {
 				return nil, corrupt("not UTF-8 at byte %d of a text", validPrefix(b))
 			}
 			e.text = string(b)

@@ -230,7 +230,7 @@ func FuzzParquet(f *testing.F) {
 	f.Add(parquetOf(f, []optionalRow{{&text}, {&text}}), false)
 	f.Add(parquetOf(f, []chatRow{{[]turnRow{{&text, "a"}, {&text, "b"}}}}, parquet.Compression(&parquet.Zstd)), true)
 	files, err := filepath.Glob("testdata/*.parquet")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		f.Fatalf("%v, %v", files, err)
 	}
 	for _, name := range files {

@@ -23,6 +23,8 @@ const (
 	maxPage       = 256 << 20
 	maxPageValues = 16 << 20
 	maxPageHeader = 64 << 10
+	// largestPageHeader is that of writers that put the least and the largest value of a page into its header, however long these are.
+	largestPageHeader = 64 << 20
 )
 
 // pageHeader is PageHeader of parquet.thrift, by the ids of its fields: 5, 7 and 8 are data pages, dictionaries and
@@ -150,13 +152,19 @@ func (p *pages) next() error {
 }
 
 func (p *pages) header() (*pageHeader, error) {
-	p.head = slices.Grow(p.head[:0], maxPageHeader)[:min(maxPageHeader, p.end-p.at)]
-	if _, err := p.f.ReadAt(p.head, p.at); err != nil && err != io.EOF {
-		return nil, err
+	var h *pageHeader
+	var w walker
+	for most := int64(maxPageHeader); most <= largestPageHeader; most *= 32 {
+		n := int(min(most, p.end-p.at))
+		p.head = slices.Grow(p.head[:0], n)[:n]
+		if _, err := p.f.ReadAt(p.head, p.at); err != nil && err != io.EOF {
+			return nil, err
+		}
+		h, w = new(pageHeader), walker{b: p.head}
+		if w.structure(0, 0, h.visit); !w.bad || int64(n) == p.end-p.at {
+			break
+		}
 	}
-	h := new(pageHeader)
-	w := walker{b: p.head}
-	w.structure(0, 0, h.visit)
 	left := p.end - p.at - int64(w.at)
 	if w.bad || h.inflated < 0 || h.stored < 0 || h.stored > left || h.values < 0 || h.defs < 0 || h.reps < 0 ||
 		h.defs+h.reps > min(h.stored, h.inflated) {

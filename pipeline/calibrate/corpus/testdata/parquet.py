@@ -21,3 +21,11 @@ turn = pa.struct([("from", pa.string()), ("value", pa.string())])
 table = pa.table({"conversations": pa.array(share, pa.list_(turn)), "text": pa.array(texts[:20], pa.large_string())})
 pq.write_table(table, "share-gzip-v2.parquet", compression="gzip", data_page_version="2.0", use_dictionary=False,
                column_encoding={"text": "DELTA_LENGTH_BYTE_ARRAY", "conversations.list.element.value": "DELTA_LENGTH_BYTE_ARRAY"})
+
+# Bytes as data sets have pictures: a struct of bytes and a path, and bytes alone.
+files = [bytes((i * 7 + k * k) % 256 for k in range(40 + i)) for i in range(11)]
+struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+table = pa.table({"image": pa.array([{"bytes": b, "path": f"{i}.bin"} for i, b in enumerate(files)], struct),
+                  "raw": pa.array(files, pa.binary()), "many": pa.array([[b] for b in files], pa.list_(pa.binary())),
+                  "away": pa.array([{"bytes": None, "path": f"{i}.bin"} for i in range(11)], struct)})
+pq.write_table(table, "files.parquet", compression="snappy", row_group_size=4)

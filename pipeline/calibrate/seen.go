@@ -1,0 +1,141 @@
+package calibrate
+
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Seen are the errors of an encoded model on prompts with pictures or clips.
+type Seen struct {
+	// KL is the mean divergence in nats from the float model over Tokens tokens, those after the pictures and clips.
+	KL     float64
+	Tokens int
+	// Rows is the relative squared error of the rows of towers and ears.
+	Rows float64
+}
+
+// See measures an encoded model, of which towers and ears are a part, on prompts with what is shown to these.
+func See(ctx context.Context, o Options, s Scheme, f *Finished, shown []*Showing, prompts []Prompt) (Seen, error) {
+	o.Shown, o.Prompts = shown, prompts
+	if err := o.checkShown(); err != nil {
+		return Seen{}, err
+	}
+	want, err := o.look(ctx, o.Source)
+	if err != nil {
+		return Seen{}, err
+	}
+	src, err := f.restore(o.Decoder, o.Source, &s, shown...)
+	if err != nil {
+		return Seen{}, err
+	}
+	got, err := o.look(ctx, src)
+	if err != nil {
+		return Seen{}, err
+	}
+	return o.compare(ctx, want, got)
+}
+
+// looked are the results of a model for prompts.
+type looked struct {
+	head  *forward.Head
+	final [][]float32 // inputs of the head for the tokens after the pictures of each prompt
+	rows  [][]float32 // of the pictures of each prompt
+}
+
+// look computes prompts with the tensors of a source.
+func (o *Options) look(ctx context.Context, src tensor.Source) (*looked, error) {
+	m, err := forward.New(o.Decoder, src, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	of, err := o.floatRows(ctx, src)
+	defer func() { closeShown(of) }()
+	if err != nil {
+		return nil, err
+	}
+	x := &looked{}
+	for _, p := range o.Prompts {
+		var rows []float32
+		for _, i := range p.Items {
+			r, err := of[p.Showing].item(0, i)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, r...)
+		}
+		x.rows = append(x.rows, rows)
+	}
+	w := o.walk(m)
+	w.windows = nil
+	w.prompted(o.Prompts, 0, of)
+	w.wanted = func(*input) bool { return false }
+	w.visit = func(context.Context, *input, *quant.Stats) error { return nil }
+	w.end = func(context.Context) error {
+		if x.head, err = m.LoadHead(); err != nil {
+			return err
+		}
+		row := 0
+		for _, p := range o.Prompts {
+			h, err := w.streams[0].read(row, len(p.Window))
+			if err != nil {
+				return err
+			}
+			from := p.after() * o.Decoder.Hidden
+			final := make([]float32, len(h)-from)
+			x.head.Input(final, h[from:])
+			x.final = append(x.final, final)
+			row += len(p.Window)
+		}
+		return nil
+	}
+	return x, w.run(ctx)
+}
+
+// after is the number of tokens up to the last one that rows take the place of.
+func (p *Prompt) after() int {
+	n := len(p.Window)
+	for n > 0 && p.Window[n-1] != p.Pad {
+		n--
+	}
+	return n
+}
+
+// compare returns the errors of the second of two models.
+func (o *Options) compare(ctx context.Context, want, got *looked) (x Seen, err error) {
+	var wrong, all float64
+	for i, rows := range want.rows {
+		wrong += distance(rows, got.rows[i], o.Threads)
+		all += distance(rows, nil, o.Threads)
+	}
+	if all > 0 {
+		x.Rows = wrong / all
+	}
+	vocab, width := o.Decoder.Vocab, o.Decoder.Hidden
+	var sum float64
+	for i, final := range want.final {
+		n := len(final) / width
+		kl, a, b := make([]float64, n), make([]float32, n*vocab), make([]float32, n*vocab)
+		if err := want.head.Logits(ctx, a, final); err != nil {
+			return x, err
+		}
+		if err := got.head.Logits(ctx, b, got.final[i]); err != nil {
+			return x, err
+		}
+		kernel.Parallel(o.Threads, n, func(lo, hi int) {
+			for r := lo; r < hi; r++ {
+				p, q := a[r*vocab:(r+1)*vocab], b[r*vocab:(r+1)*vocab]
+				kl[r] = kernel.KL(p, q, kernel.LogSumExp(p), kernel.LogSumExp(q))
+			}
+		})
+		for _, v := range kl {
+			sum += v
+		}
+		x.Tokens += n
+	}
+	x.KL = sum / float64(max(x.Tokens, 1))
+	return x, nil
+}
