@@ -12,7 +12,6 @@ func describeModernBERT(c *Config) (*Decoder, error) {
 		prefix: root, embedding: root + "embeddings.tok_embeddings", finalNorm: root + "final_norm",
 	}
 	b.eps, b.normBias = b.number("norm_eps", 1e-30, 1, 1e-5), b.Bool("norm_bias", false)
-	b.same(b.eps, "layer_norm_eps")
 	b.intermediate = b.Int("intermediate_size", maxIntermediate)
 	b.ungatedKeys("hidden_activation", GELU)
 	a, bias := b.unshared("num_attention_heads"), b.Bool("attention_bias", false)
@@ -29,7 +28,7 @@ func describeModernBERT(c *Config) (*Decoder, error) {
 	windows := b.spread(b.Range("local_attention", 2, maxPositions, 128)/2+1, slides)
 	b.Only("position_embedding_type", `"absolute"`) // a key of BERT without effect
 	b.Inert("classifier_activation", "classifier_bias", "classifier_dropout", "classifier_pooling", "cls_token_id", "decoder_bias",
-		"deterministic_flash_attn", "embedding_dropout", "gradient_checkpointing", "initializer_cutoff_factor", "mlp_dropout", "reference_compile",
+		"deterministic_flash_attn", "embedding_dropout", "gradient_checkpointing", "initializer_cutoff_factor", "layer_norm_eps", "mlp_dropout", "reference_compile",
 		"repad_logits_with_grad", "sep_token_id", "sparse_pred_ignore_index", "sparse_prediction", "tie_word_embeddings")
 	if _, scored := b.Tensor(classifierName + "weight"); scored {
 		b.unsupported("architectures", "a classifier of ModernBERT is not supported: the engine's class for pairs has the token ids of XLM-R built in")

@@ -118,7 +118,7 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 			p.Conditions = append(p.Conditions, "the library cuts out the middle square of a picture, the engine squeezes the whole: "+
 				"cut pictures to squares before")
 		}
-		if x.Pad != nil && *x.Pad && !t.Grid {
+		if x.Pad != nil && *x.Pad && !t.Grid && t.Tiles == nil {
 			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
 		}
 		return p, p.size(&x, t, tok)
