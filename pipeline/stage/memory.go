@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/reference"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/dir"
 )
@@ -109,8 +110,11 @@ func (q *Quantize) files(pl *assemble.Planned) (inCache, inPlace int64) {
 // package in every directory. Existing files may be reused, so their space counts as free.
 func (q *Quantize) room(ctx context.Context, r *Run, src *source.Source) error {
 	pl, err := r.plan(src)
+	if errors.Is(err, safetensors.ErrNoWeights) {
+		return nil
+	}
 	if err != nil {
-		return nil // the stage that plans reports it with more context
+		return err
 	}
 	inCache, size := q.files(pl)
 	check := func(dir string, need int64) error {

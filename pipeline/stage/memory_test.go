@@ -50,6 +50,19 @@ func TestLeastMemory(t *testing.T) {
 	}
 }
 
+// Storage that a matrix cannot have is refused before the model writes text for hours.
+func TestStorageFirst(t *testing.T) {
+	t.Parallel()
+	w := newWork(t, families+"llama", watch+unverified+"\nquantize: {method: gptq, block: 128}")
+	_, err := w.run(t)
+	if err == nil || !strings.Contains(err.Error(), "columns do not divide into blocks of 128") {
+		t.Fatal(err)
+	}
+	if entries, _ := filepath.Glob(filepath.Join(w.cache(), "*-*")); len(entries) > 0 {
+		t.Errorf("the cache has %q", entries)
+	}
+}
+
 // Verification that does not fit the limit says so; no check fails for it.
 func TestVerifyWithin(t *testing.T) {
 	t.Parallel()
