@@ -38,7 +38,7 @@ var levels = []struct {
 	{0, []string{"runtime/prompt", "runtime/sound"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
-	{0, []string{"internal/synthetic/shard"}},
+	{0, []string{"internal/synthetic/shard", "internal/outliers"}},
 	{1, []string{"internal/disk", "internal/machine", "internal/sealed", "internal/sheet"}},
 	{1, []string{"internal/transfer"}},
 	{1, []string{"internal/blob"}},
@@ -73,7 +73,7 @@ var levels = []struct {
 	{5, []string{"pipeline/stage/stagetest", "internal/fakeadb"}},
 	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "cmd/llmexport-worker", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
 		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/image", "internal/sbom",
-		"internal/transfer/benchhub"}},
+		"internal/transfer/benchhub", "internal/outliers/make"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
@@ -108,6 +108,7 @@ var thirdParty = map[string][]string{
 	"runtime/template/syntax":        {},
 	"runtime/template/templatetest":  {},
 
+	"internal/outliers":        {},
 	"internal/synthetic/shard": {},
 }
 
