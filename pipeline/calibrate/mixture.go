@@ -379,7 +379,7 @@ func (m *mixture) showExpert(ctx context.Context, linears []*forward.Linear, c *
 		return m.visitInput(ctx, in, nil)
 	}
 	cols := linears[0].Cols
-	sum := newMoments(cols, m.cross)
+	sum := newInputMoments(cols, m.cross)
 	if err := batches(ctx, sample, func(_ int, places []int32) error {
 		for k := range m.streams {
 			m.pairs[k] = grow(m.pairs[k], len(places)*cols)

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -19,6 +20,25 @@ type moments struct {
 	cross   []float32 // or nil
 
 	packed []kernel.Packed // of each window at hand, x̂ᵀ
+
+	// sinks requests that sinks are shortened; lengths are the squared lengths of all inputs so far.
+	sinks   bool
+	lengths []float32
+}
+
+// sinkLength is the squared length, in medians of all inputs, beyond which an input counts as one of this length.
+//
+// Models learn to park attention at a token, often the first, whose activations are thousands of times those of others. Its inputs
+// of a down projection would be all of the mean of x̂ x̂ᵀ, and with it of the ridge, so that codes would be chosen for this token
+// alone. It must not be left out either: its output is what makes the token a sink, and a column that only it uses would look
+// unused. Ordinary tokens of trained models stay below 600, so that models without sinks keep their moments to the bit.
+const sinkLength = 2000
+
+// newInputMoments returns moments of inputs of linear layers, in which sinks are shortened.
+func newInputMoments(cols int, cross bool) *moments {
+	m := newMoments(cols, cross)
+	m.sinks = true
+	return m
 }
 
 func newMoments(cols int, cross bool) *moments {
@@ -30,6 +50,7 @@ func newMoments(cols int, cross bool) *moments {
 }
 
 // momentRows and momentColumns are the size of a unit of work, a piece of a moment.
+
 const momentRows, momentColumns = 48, 288
 
 // piece is a part of the cross moment, or of the lower half of the Hessian.
@@ -68,6 +89,7 @@ func (m *moments) pieces() (all []piece) {
 // add takes the inputs of whole windows of so many tokens, without the first skip of each: quantized [windows * tokens, cols], and
 // those of the float model, which are not read if there is no cross moment.
 func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
+	quantized, float = m.shorten(quantized, float, tokens, skip, threads)
 	size, n := tokens*m.cols, tokens-skip
 	windows := len(quantized) / size
 	m.tokens += int64(windows * n)
@@ -99,6 +121,55 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 			}
 		}
 	})
+}
+
+// shorten returns the inputs with sinks made shorter, in both streams by the factor of the quantized one. It leaves the arguments
+// as they are.
+func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int) (q, f []float32) {
+	if !m.sinks {
+		return quantized, float
+	}
+	all := len(quantized) / m.cols
+	squares := make([]float32, all)
+	kernel.Parallel(threads, all, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			var sum float64
+			for _, v := range quantized[i*m.cols : (i+1)*m.cols] {
+				sum += float64(float64(v) * float64(v))
+			}
+			squares[i] = float32(sum)
+		}
+	})
+	for i, v := range squares {
+		if i%tokens >= skip {
+			m.lengths = append(m.lengths, v)
+		}
+	}
+	if len(m.lengths) == 0 {
+		return quantized, float
+	}
+	slices.Sort(m.lengths)
+	median := float64(m.lengths[(len(m.lengths)-1)/2])
+	q, f = quantized, float
+	for i, v := range squares {
+		if i%tokens < skip || median == 0 || !(float64(v) > sinkLength*median) {
+			continue
+		}
+		if &q[0] == &quantized[0] {
+			q = slices.Clone(quantized)
+			if m.cross != nil {
+				f = slices.Clone(float)
+			}
+		}
+		factor := float32(math.Sqrt(sinkLength * median / float64(v)))
+		row := q[i*m.cols : (i+1)*m.cols]
+		kernel.Scale(row, row, factor)
+		if m.cross != nil {
+			row = f[i*m.cols : (i+1)*m.cols]
+			kernel.Scale(row, row, factor)
+		}
+	}
+	return q, f
 }
 
 // addCross adds a piece of the product of a window.

@@ -486,7 +486,7 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 		return w.visitInput(ctx, in, nil)
 	}
 	cols, tally := in.linears[0].Cols, effort.TallyOf(ctx)
-	m := newMoments(cols, w.cross)
+	m := newInputMoments(cols, w.cross)
 	err := w.chunks(ctx, func(c chunk) (err error) {
 		x := make([][]float32, len(w.streams))
 		for k := range w.streams {
