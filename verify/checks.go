@@ -85,8 +85,8 @@ func Hint(failed manifest.Check) string {
 // what the weights cause can be mended by storing them better.
 func closer(kl, float float64, limit string) string {
 	if kl > 2*float {
-		return "int8 activations of the engine cause most of the difference, so storing weights better helps little; " +
-			limit + " of the recipe is the limit"
+		return "int8 activations of the engine cause most of the difference, so more bits help little; if channels of the model stand out, " +
+			"quantize.method: [awq, gptq] scales them down; " + limit + " of the recipe is the limit"
 	}
 	return "use more bits, smaller blocks or the method gptq to come closer to the source; " + limit + " of the recipe is the limit"
 }

@@ -105,6 +105,7 @@ type edition struct {
 	dir   string
 	m     *manifest.Manifest
 	parts []string // names of parts other than the text model
+	shape [3]int   // width, width of heads and of MLPs; see [edition.rows]
 }
 
 func edit(t testing.TB, dir string) *edition {
