@@ -30,6 +30,8 @@ type Planned struct {
 	Allocation *Allocation
 	// Kept are the specs of matrices whose codes and scales are those of the checkpoint; nil if there are none.
 	Kept map[string]quant.Spec
+	// Shown reports, by name, the parts whose matrices were watched while they were shown something, so that a budget chooses for them.
+	Shown map[string]bool
 	// Profiles are those of the target's backends.
 	Profiles []*backends.Profile
 }

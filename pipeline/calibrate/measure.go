@@ -125,7 +125,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) (*Measured, error) {
 }
 
 // ResumableMeasure are patterns of the names of files and directories from which a killed [Measure] resumes.
-var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir}
+var ResumableMeasure = []string{measuredFile, gradientPrefix + "*", anchorsDir, shownDir}
 
 // anchorsDir is the directory of matrices at their anchors.
 const anchorsDir = "anchors"
@@ -250,6 +250,12 @@ func (x *measurement) body(ctx context.Context) error {
 		})
 	}
 	w.visit = x.visit
+	of, err := x.floatRows(ctx, x.Source)
+	defer func() { closeShown(of) }()
+	if err != nil {
+		return err
+	}
+	w.prompted(x.Prompts, x.Skip, of)
 	return w.run(ctx)
 }
 

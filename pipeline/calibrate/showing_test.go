@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
@@ -229,6 +233,58 @@ func TestShownBytes(t *testing.T) {
 					t.Errorf("after %d matrices: other digest", n)
 				}
 				same(t, "continued", want, content(t, dir))
+			}
+		})
+	}
+}
+
+// Sensitivities of towers are the same for any number of threads and after an end in between; more bits cost less.
+func TestMeasureShown(t *testing.T) {
+	for i, family := range []string{"llava", "qwen3_vl", "qwen2_audio"} {
+		if testing.Short() && i > 0 {
+			continue
+		}
+		t.Run(family, func(t *testing.T) {
+			t.Parallel()
+			j, held, probe := shownJob(t, family, quant.NewGPTQ())
+			ms := Measuring{Chain: j.Chain, Scale: tensor.F16, Probe: j.Windows[:1], Options: func(w arch.Weight, _ bool) (list []quant.Spec) {
+				for _, bits := range []int{2, 4, 8} {
+					s := quant.Spec{Bits: bits, Block: quant.WholeRow, Scale: tensor.F16}
+					if _, err := s.Layout(w.Rows, w.Cols); err == nil {
+						list = append(list, s)
+					}
+				}
+				return list
+			}}
+			dir := t.TempDir()
+			measure := func(threads int) []Sensitivity {
+				o := j.on(threads, plenty).Options
+				o.Dir = dir
+				list, err := MeasureShown(t.Context(), o, ms, held, probe)
+				check(t, err)
+				return list
+			}
+			first := measure(3)
+			matrices := 0
+			check(t, j.Shown[0].linears(j.Source, func(*arch.Linear) { matrices++ }))
+			if len(first) != matrices {
+				t.Errorf("%d matrices were measured, want %d", len(first), matrices)
+			}
+			for _, s := range first {
+				for i, o := range s.Options {
+					if !(o.KL > 0) || i > 0 && !(o.KL < s.Options[i-1].KL) {
+						t.Errorf("%s: %+v", s.Tensor, s.Options)
+						break
+					}
+				}
+			}
+			b, err := os.ReadFile(filepath.Join(dir, shownDir, measuredFile))
+			check(t, err)
+			for _, keep := range []int{len(b) / 2, 0} { // of the journal
+				check(t, os.WriteFile(filepath.Join(dir, shownDir, measuredFile), b[:keep], 0o666))
+				if d := cmp.Diff(first, measure(1)); d != "" {
+					t.Error(d)
+				}
 			}
 		})
 	}

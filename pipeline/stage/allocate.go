@@ -88,16 +88,15 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 		if err != nil {
 			return "", err
 		}
-		o, _, err := r.watching(base, enough(windows), p, "allocate", coreTime)
+		o, shown, err := r.watching(base, enough(windows), p, "allocate", coreTime)
 		if err != nil {
 			return "", err
 		}
 		fixed := map[string]bool{} // to 16 bits, or 32
-		for i := range base.Plan.Text().Items {
-			it := &base.Plan.Text().Items[i]
+		for it := range base.Plan.Items() {
 			fixed[it.Slot.Weight.Tensor] = it.Slot.Fine || !it.Matrix()
 		}
-		m, err := calibrate.Measure(ctx, o, calibrate.Measuring{
+		ms := calibrate.Measuring{
 			Chain: chain, Scale: scale, Probe: probe,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
 				if fixed[w.Tensor] {
@@ -105,10 +104,18 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 				}
 				return storable(w.Rows, w.Cols, lookup, scale, r.profiles, r.target.Minimum)
 			},
-		})
+		}
+		var towers []calibrate.Sensitivity
+		if shown != nil {
+			if towers, err = calibrate.MeasureShown(ctx, o, ms, shown.shown, shown.probe); err != nil {
+				return "", err
+			}
+		}
+		m, err := calibrate.Measure(ctx, o, ms)
 		if err != nil {
 			return "", err
 		}
+		m.Sensitivities = append(m.Sensitivities, towers...)
 		s := &quant.Sensitivities{
 			Source: string(r.Checkpoint.Digest),
 			Text: quant.SensitivityText{
@@ -173,8 +180,7 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 // priced adds the size in bytes of every option to the measurements.
 func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item, error) {
 	slots := map[string]*plan.Item{}
-	for i := range base.Plan.Text().Items {
-		it := &base.Plan.Text().Items[i]
+	for it := range base.Plan.Items() {
 		if name := it.Slot.Weight.Tensor; slots[name] == nil {
 			slots[name] = it
 		}
@@ -201,7 +207,13 @@ func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item,
 // combined returns matrices that are stored alike as one item each.
 func combined(base *assemble.Planned, items []quant.Item) []quant.Item {
 	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
-		items = fused(base.Source.Decoder, items)
+		items = fused(base.Source.Decoder.Layers, items)
+		for _, t := range base.Source.Model.Towers {
+			items = fused(t.Layers, items)
+		}
+		if e := base.Source.Model.Ear; e != nil {
+			items = fused(e.Layers, items)
+		}
 	}
 	return classes(base.Source.Decoder, items)
 }

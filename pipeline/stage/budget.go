@@ -79,10 +79,12 @@ type remainder struct {
 	allocated, ram, matrices, weights int64
 }
 
-// Budgeted reports whether a budget chooses how an item of a part is stored: a matrix of the text model that no override fixes.
+// Budgeted reports whether a budget chooses how an item of a part is stored: a matrix of the text model, or of a tower that calibration
+// shows something, that no override fixes.
 // Fine ones keep their 16 bits, and the table of rows with marks of pictures its 8.
 func Budgeted(p *assemble.Planned, part *plan.Part, it *plan.Item) bool {
-	return it.Matrix() && it.Choice.Override < 0 && part == p.Plan.Text() && !it.Slot.Fine && !it.Slot.Tower
+	text := part == p.Plan.Text() && !it.Slot.Tower
+	return it.Matrix() && it.Choice.Override < 0 && (text || p.Shown[part.Lowered.Name]) && !it.Slot.Fine
 }
 
 // unfixed returns the measured matrices that are [Budgeted].
@@ -226,9 +228,9 @@ func roundUp(v float64) string {
 
 // fused combines matrices that read the same vector into one item: backends other than the CPU may compute q, k and v, and
 // gate and up, as one op, which has one storage form.
-func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
+func fused(layers []arch.Layer, items []quant.Item) []quant.Item {
 	group := map[string]string{} // of tensors to the first of their group
-	for _, l := range d.Layers {
+	for _, l := range layers {
 		for _, b := range l {
 			switch x := b.Block.(type) {
 			case *arch.Attention:

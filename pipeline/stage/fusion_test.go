@@ -25,7 +25,7 @@ func TestFused(t *testing.T) {
 		}})
 	}
 	var got []string
-	for _, it := range fused(d, items) {
+	for _, it := range fused(d.Layers, items) {
 		name := ""
 		for _, m := range it.Members {
 			name += m + " "

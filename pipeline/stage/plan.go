@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // lowered lowers a model for the target of the run, whose backends all compute it correctly.
@@ -66,6 +67,7 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 	}
 	pl := &assemble.Planned{
 		Source: src, Target: r.target, Plan: p, GraphBytes: size, Allocation: a, Kept: kept, Profiles: r.profiles,
+		Shown: map[string]bool{mnn.VisualPart: r.Calibrate.Pictures != nil, mnn.AudioPart: r.Calibrate.Sounds != nil},
 	}
 	// Until a budget is allocated, storage forms are provisional.
 	if r.Quantize.Budget != nil && a == nil {

@@ -8,6 +8,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/picture"
 )
@@ -257,6 +259,66 @@ func TestShownTowers(t *testing.T) {
 			t.Logf("squared error of rows: rtn %.4g, gptq %.4g, awq and search %.4g", nearest, gptq, search)
 			if !(gptq < nearest) || !(search < nearest) {
 				t.Errorf("squared error of rows: rtn %g, gptq %g, awq and search %g", nearest, gptq, search)
+			}
+		})
+	}
+}
+
+// A budget chooses for the tower and the text model together where pictures are named, and for the text model alone where not. The former is
+// closer to the source on pictures of another kind.
+func TestShownBudget(t *testing.T) {
+	t.Parallel()
+	pictures, clips := t.TempDir(), t.TempDir()
+	drawnPictures(t, pictures, 16)
+	drawnClips(t, clips, 16)
+	for _, tt := range []struct{ family, part, bpw, shown string }{
+		{"llava", "visual", "6", "calibrate.pictures=" + filepath.ToSlash(pictures)},
+		{"qwen3_vl", "visual", "7.5", "calibrate.pictures=" + filepath.ToSlash(pictures)},
+		{"qwen2_audio", "audio", "7.5", "calibrate.sounds=" + filepath.ToSlash(clips)},
+	} {
+		if testing.Short() && tt.family != "llava" {
+			continue
+		}
+		t.Run(tt.family, func(t *testing.T) {
+			t.Parallel()
+			specs := func(overrides ...string) (tower, text map[string]int, kl float64) {
+				w := newWork(t, families+tt.family, watch+untrained+"\nquantize: {method: gptq, budget: {bpw: "+tt.bpw+"}}")
+				w.must(t, overrides...)
+				m, err := manifest.Open(w.out())
+				if err != nil || !m.Verified {
+					t.Fatalf("verified %v: %v", m != nil && m.Verified, err)
+				}
+				tower, text = map[string]int{}, map[string]int{}
+				for _, x := range m.Tensors {
+					_, err := quant.ParseSpec(x.Spec)
+					switch {
+					case err != nil:
+					case x.Part == tt.part:
+						tower[x.Spec]++
+					default:
+						text[x.Spec]++
+					}
+				}
+				for _, c := range m.Checks {
+					if c.Name == "pictures" || c.Name == "sounds" {
+						kl = c.Value["kl"]
+					}
+				}
+				return tower, text, kl
+			}
+			tower, text, kl := specs(tt.shown)
+			alone, textAlone, klAlone := specs()
+			t.Logf("together: tower %v, text %v, KL %.3g; text alone: tower %v, text %v, KL %.3g", tower, text, kl, alone, textAlone, klAlone)
+			for spec := range alone {
+				if !strings.HasPrefix(spec, "w8") && spec != "f16" {
+					t.Errorf("a budget without pictures stores a matrix of the tower as %s", spec)
+				}
+			}
+			if !(kl < klAlone) {
+				t.Errorf("KL on other pictures or clips is %g, with a budget for the text model alone %g", kl, klAlone)
+			}
+			if len(tower) < 2 || maps.Equal(tower, alone) {
+				t.Errorf("a budget with pictures stores the tower as %v", tower)
 			}
 		})
 	}

@@ -99,7 +99,7 @@ func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, 
 	if err != nil {
 		return 0, err
 	}
-	o, _, err := t.run.watching(pl, t.windows, t.partial, "allocate", trialWeights)
+	o, shown, err := t.run.watching(pl, t.windows, t.partial, "allocate", trialWeights)
 	if err != nil {
 		return 0, err
 	}
@@ -113,6 +113,12 @@ func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, 
 		return 0, err
 	}
 	kl, err := calibrate.Divergence(ctx, o, s, f, t.probe)
+	if err == nil && shown != nil {
+		var seen calibrate.Seen
+		seen, err = calibrate.See(ctx, o, s, f, shown.shown, shown.probe)
+		zerolog.Ctx(ctx).Info().Float64("text", kl).Float64("kl", seen.KL).Msg("divergences in a trial, on text and on prompts with what calibration shows")
+		kl = max(kl, seen.KL)
+	}
 	if err != nil {
 		return 0, err
 	}
