@@ -23,6 +23,9 @@ PILLOW    ?= pillow==13.0.0 transformers==5.23.0 numpy==2.4.6
 # Where `make adb` keeps the engines for devices, and the git repository with the sources of their programs.
 ADB_DIR    ?= .venv/adb
 MNN_SOURCE ?= https://github.com/alibaba/MNN
+# Where `make devices` keeps the engine's sources and backends, and the small checkpoints that it makes packages of; all means all.
+DEVICES_DIR ?= .venv/devices
+DEVICES     ?= llama qwen3_moe gemma3_text gpt_oss lfm2 qwen3_5_text bloom gemma2 deepseek_v3
 # Packages that `make transformers` tests against, and more flags of pip for torch, such as an index of builds without CUDA.
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
@@ -422,6 +425,10 @@ adb: ## test verify --adb with a real adb, and with the stock aarch64 engines of
 foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the evaluation text
 	@if [ -z "$$LLMEXPORT_FOREIGN" ]; then echo "foreign: LLMEXPORT_FOREIGN names no folder"; exit 1; fi
 	go test -tags foreign -count=1 -timeout 20m $(TESTFLAGS) -run 'Foreign|TestForms' ./runtime ./runtime/mnn ./verify ./cmd/llmexport
+
+.PHONY: devices
+devices: build engine-venvs ## run packages on the engine's OpenCL and Vulkan backends, which it builds, and hold the rules to what comes out
+	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" FAMILIES="$(DEVICES)" bash backends/testdata/devices/devices.sh
 
 .PHONY: engine-families
 engine-families: engine-venvs ## measure every family on the engines of ENGINES and write it into docs/families.md

@@ -2,6 +2,9 @@
 package backends
 
 import (
+	"bytes"
+	_ "embed" // for devices.json
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,62 +13,198 @@ import (
 )
 
 // Profile describes one of the engine's backends: which packages it computes correctly. The engine's logits on its x86 CPU
-// backend are the standard.
+// backend, in float, are the standard.
 type Profile struct {
-	// Name is the engine's word, which target.backends and backend_type use.
-	Name string
-	// Ran names the driver on which packages of this program were run; empty if the profile was only read in the engine's
-	// source.
-	Ran string
+	// Name is the engine's word, which target.backends and backend_type use, or another name of a kind of device with that backend.
+	Name string `json:"name"`
+	// Of is the engine's word if Name is not.
+	Of string `json:"of,omitempty"`
+	// Title is the heading of the profile in tables.
+	Title string `json:"title"`
+	// Driver is what packages of this program were run on; empty if the profile was only read in the engine's source.
+	Driver string `json:"driver,omitempty"`
+	// Measured lists the engine releases on which packages were run.
+	Measured []string `json:"measured,omitempty"`
+	// Half lists the precisions at which the backend stores activations in fp16.
+	Half []string `json:"half,omitempty"`
+	// Int8 reports whether memory "low" rounds activations to int8.
+	Int8 bool `json:"int8,omitempty"`
+	// Int8Cache reports whether a backend other than the CPU can keep keys and values in int8 (attention_mode 9 and 10); the others
+	// ignore the key.
+	Int8Cache bool `json:"int8_cache,omitempty"`
 	// Fuses reports whether the backend may compute q, k and v, or gate and up, as one op, whose matrices share a storage form.
-	Fuses bool
-	// HalfAtNormal reports whether precision "normal" stores activations in fp16, which only "high" prevents.
-	HalfAtNormal bool
+	Fuses bool `json:"fuses,omitempty"`
+	// Threads is the thread_num that the backend needs, where it is not a number of threads; else 0.
+	Threads int `json:"threads,omitempty"`
 	// Rules lists the features that the backend does not compute correctly, or only slowly.
-	Rules []Rule
+	Rules []*Rule `json:"-"`
 }
 
-// Verdict is how a backend treats a feature.
+// Verdict is how a backend treats a package. Later ones are worse.
 type Verdict int
 
-// The verdicts. A feature without a rule is computed correctly.
+// The verdicts.
 const (
+	// Right results are those of the CPU, up to the rounding of the precision.
+	Right Verdict = iota
 	// Slow features are computed correctly by the CPU, with copies there and back.
-	Slow Verdict = iota
+	Slow
+	// Unknown results were not measured, or depend on the weights.
+	Unknown
 	// Wrong features change logits without a message.
 	Wrong
 	// Unsupported features fail or crash.
 	Unsupported
 )
 
-// Rule is a feature of packages that a backend does not compute correctly.
-type Rule struct {
-	Verdict Verdict
-	// Until is the last engine release with this behavior, such as "3.6.0"; empty if no release has mended it.
-	Until string
-	// Applies reports whether a package has the feature.
-	Applies func(f *Features) bool
-	// What is the backend's fault, a clause whose subject is the backend.
-	What string
-	// Change is what the user can do instead.
-	Change string
+var verdicts = []string{"right", "falls back", "unknown", "wrong", "unsupported"}
+
+func (v Verdict) String() string { return verdicts[v] }
+
+// MarshalText returns the word for a verdict.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText sets the verdict from its word.
+func (v *Verdict) UnmarshalText(b []byte) error {
+	i := slices.Index(verdicts, string(b))
+	if i < 0 {
+		return fmt.Errorf("unknown verdict %q; known are %s", b, strings.Join(verdicts, ", "))
+	}
+	*v = Verdict(i)
+	return nil
 }
 
-// Features are the properties of a package on which backends differ.
-type Features struct {
-	// Specs are the storage forms of linear layers.
-	Specs []quant.Spec
-	// HeadDims are the head dimensions of Attention ops.
-	HeadDims []int
-	// Masks reports whether an Attention op has a mask other than the causal one: a sliding window, a chunk or ALiBi.
-	Masks bool
-	// Sinks reports whether an Attention op has attention sinks.
-	Sinks bool
-	// ShortConv reports whether a LinearAttention op is a short convolution.
-	ShortConv bool
-	// NormedDelta reports whether a LinearAttention op is a gated delta rule that normalizes queries and keys.
-	NormedDelta bool
+// The kinds of evidence of a rule.
+const (
+	// Run behavior was measured on a driver.
+	Run = "run"
+	// Read behavior follows from the engine's source.
+	Read = "read"
+)
+
+// Narrow devices have subgroups of fewer than 16 work-items.
+const Narrow = "narrow"
+
+// Rule is a feature of packages that backends do not compute correctly.
+type Rule struct {
+	ID      string  `json:"id"`
+	Verdict Verdict `json:"verdict"`
+	// Since and Until are the first and the last engine release with this behavior, such as "3.6.0"; empty if it has always been so,
+	// and if no release has mended it.
+	Since string `json:"since,omitempty"`
+	Until string `json:"until,omitempty"`
+	// Phase is "prefill" or "decode" if only prompts or only single tokens are affected.
+	Phase string `json:"phase,omitempty"`
+	// Device, if not empty, restricts the rule to a kind of device, such as [Narrow].
+	Device string `json:"device,omitempty"`
+	// When is what a package has to have.
+	When Condition `json:"when"`
+	// Evidence says for every affected profile how the behavior is known: [Run] or [Read].
+	Evidence map[string]string `json:"evidence"`
+	// What is the backend's fault, a clause whose subject is the backend.
+	What string `json:"what"`
+	// Cite names the file and line of the engine's release 3.6.1 that were read.
+	Cite string `json:"cite,omitempty"`
+	// Change lists what the user can do instead, best first.
+	Change []string `json:"change"`
 }
+
+// Settings are the keys of config.json in which backends differ, and what is known of the device.
+type Settings struct {
+	Precision     string `json:"precision"`
+	Memory        string `json:"memory"`
+	AttentionMode int    `json:"attention_mode,omitempty"`
+	// SOC names a family of GPUs, one of [SOCNames]; empty if it is not known.
+	SOC string `json:"soc,omitempty"`
+}
+
+// SOC is a family of GPUs.
+type SOC struct {
+	Name string `json:"name"`
+	// Wide reports whether 16 work-items run in lock step.
+	Wide bool   `json:"wide"`
+	Cite string `json:"cite"`
+}
+
+// table is the knowledge about devices, as it is stored.
+type table struct {
+	Releases []string   `json:"releases"`
+	Profiles []*Profile `json:"profiles"`
+	SOCs     []SOC      `json:"socs"`
+	Rules    []*Rule    `json:"rules"`
+}
+
+//go:embed devices.json
+var devicesJSON []byte
+
+var known = mustParse(devicesJSON)
+
+func mustParse(b []byte) *table {
+	t := new(table)
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(t); err != nil {
+		panic("devices.json: " + err.Error())
+	}
+	for _, r := range t.Rules {
+		for _, p := range t.Profiles {
+			if r.Evidence[p.Name] != "" {
+				p.Rules = append(p.Rules, r)
+			}
+		}
+	}
+	return t
+}
+
+// Releases lists the engine releases that the profiles speak of, oldest first.
+func Releases() []string { return slices.Clone(known.Releases) }
+
+// Profiles lists all profiles, sorted by name.
+func Profiles() []*Profile { return slices.Clone(known.Profiles) }
+
+// Rules lists all rules.
+func Rules() []*Rule { return slices.Clone(known.Rules) }
+
+// SOCNames lists the families of GPUs that target.soc may name, sorted.
+func SOCNames() []string {
+	var names []string
+	for _, s := range known.SOCs {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// ProfileNames lists the backends that a target may name, sorted.
+func ProfileNames() []string {
+	var names []string
+	for _, p := range known.Profiles {
+		if p.Of == "" {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// ProfileOf returns the profile of a backend that a target may name. The error lists them.
+func ProfileOf(name string) (*Profile, error) {
+	for _, p := range known.Profiles {
+		if p.Name == name && p.Of == "" {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown backend %q; known are %s", name, strings.Join(ProfileNames(), ", "))
+}
+
+// Backend returns the engine's word.
+func (p *Profile) Backend() string {
+	if p.Of != "" {
+		return p.Of
+	}
+	return p.Name
+}
+
+// HalfAt reports whether the backend stores activations in fp16 at a precision.
+func (p *Profile) HalfAt(precision string) bool { return slices.Contains(p.Half, precision) }
 
 // Problem is a rule that holds for a package.
 type Problem struct {
@@ -77,151 +216,109 @@ type Problem struct {
 
 func (p Problem) String() string {
 	releases := ""
-	if p.Rule.Until != "" {
-		releases = " up to engine " + p.Rule.Until
+	if r := p.Rule; r.Since != "" && r.Since == r.Until {
+		releases = " on engine " + r.Since
+	} else if r.Until != "" {
+		releases = " up to engine " + r.Until
+	} else if r.Since != "" {
+		releases = " from engine " + r.Since + " on"
 	}
 	return fmt.Sprintf("%s %s%s (%s)", p.Backend, p.Rule.What, releases, p.Evidence)
 }
 
-func anySpec(holds func(s quant.Spec) bool) func(f *Features) bool {
-	return func(f *Features) bool { return slices.ContainsFunc(f.Specs, holds) }
+// Change is what the user can do instead.
+func (p Problem) Change() string { return strings.Join(p.Rule.Change, ", or ") }
+
+// In reports whether a release has the behavior.
+func (r *Rule) In(release string) bool {
+	return (r.Since == "" || r.Since <= release) && (r.Until == "" || release <= r.Until)
 }
 
-func bits(s quant.Spec, widths ...int) bool { return slices.Contains(widths, s.Bits) }
-
-const (
-	otherBackend = "remove it from target.backends"
-	fewBits      = "choose 4, 8 or 16 bits, or remove it from target.backends"
-)
-
-// masksIgnored is a fault that several backends share: the kernel for one token takes no mask.
-var masksIgnored = Rule{
-	Verdict: Wrong, Applies: func(f *Features) bool { return f.Masks },
-	What:   "ignores attention masks while it generates, so that sliding windows, chunks and ALiBi have no effect",
-	Change: "set target.context to at most the window, or remove it from target.backends",
-}
-
-var sinksIgnored = Rule{
-	Verdict: Wrong, Applies: func(f *Features) bool { return f.Sinks },
-	What: "ignores attention sinks", Change: otherBackend,
-}
-
-var oddHeads = Rule{
-	Verdict: Unsupported,
-	Applies: func(f *Features) bool { return slices.ContainsFunc(f.HeadDims, func(n int) bool { return n%4 != 0 }) },
-	What:    "needs head dimensions that are multiples of 4", Change: otherBackend,
-}
-
-// profiles is the table of backends, sorted by name. It was measured by running packages of some sixty small checkpoints
-// on engines 3.5.0, 3.6.0 and 3.6.1 (float32; pocl 3.1 for OpenCL, lavapipe 22.3 for Vulkan), or read in the source of 3.6.1.
-var profiles = []Profile{
-	{Name: "cpu", Ran: "x86-64 and arm64"},
-	{
-		Name: "cuda", Fuses: true,
-		Rules: []Rule{masksIgnored, sinksIgnored},
-	},
-	{
-		Name: "hexagon", Fuses: true,
-		Rules: []Rule{
-			{
-				Verdict: Unsupported, Applies: func(*Features) bool { return true },
-				What: "runs only graphs in the C4 form, which llmexport does not write", Change: otherBackend,
-			},
-			{
-				Verdict: Unsupported, Applies: anySpec(func(s quant.Spec) bool { return s.Bits != 4 || !s.Symmetric }),
-				What: "has kernels for symmetric 4-bit weights only", Change: "set quantize.symmetric and bits: 4, or remove it from target.backends",
-			},
-		},
-	},
-	{
-		Name: "metal", Fuses: true, HalfAtNormal: true,
-		Rules: []Rule{masksIgnored, sinksIgnored},
-	},
-	{
-		Name: "opencl", Ran: "pocl", Fuses: true, HalfAtNormal: true,
-		Rules: []Rule{
-			masksIgnored, sinksIgnored, oddHeads,
-			{
-				Verdict: Wrong, Applies: anySpec(func(s quant.Spec) bool { return bits(s, 5, 6) }),
-				What: "misreads weights of 5 and 6 bits", Change: fewBits,
-			},
-			{
-				Verdict: Wrong, Applies: anySpec(func(s quant.Spec) bool { return bits(s, 2, 3) && !s.Symmetric }),
-				What: "misreads asymmetric weights of 2 and 3 bits", Change: "set quantize.symmetric, or remove it from target.backends",
-			},
-			{
-				Verdict: Wrong, Until: "3.6.0", Applies: func(f *Features) bool { return f.ShortConv },
-				What: "computes short convolutions incorrectly", Change: otherBackend,
-			},
-			{
-				Verdict: Wrong, Applies: func(f *Features) bool { return f.NormedDelta },
-				What:   "computes the gated delta rule incorrectly while it generates, on devices whose subgroups are narrower than 16",
-				Change: otherBackend,
-			},
-		},
-	},
-	{
-		Name: "vulkan", Ran: "lavapipe", Fuses: true, HalfAtNormal: true,
-		Rules: []Rule{
-			sinksIgnored, oddHeads,
-			{
-				Verdict: Unsupported, Until: "3.5.0", Applies: anySpec(func(s quant.Spec) bool { return bits(s, 2, 3) }),
-				What: "crashes on weights of 2 and 3 bits", Change: `set target.engine: "3.6", or choose 4 bits or more`,
-			},
-			{
-				Verdict: Wrong, Until: "3.5.0", Applies: func(f *Features) bool { return f.ShortConv },
-				What: "computes short convolutions incorrectly", Change: `set target.engine: "3.6"`,
-			},
-			{
-				Verdict: Slow, Until: "3.6.0", Applies: func(f *Features) bool { return f.ShortConv },
-				What: "leaves short convolutions to the CPU", Change: "use engine 3.6.1",
-			},
-		},
-	},
-}
-
-// ProfileNames lists the backends that have a profile, sorted.
-func ProfileNames() []string {
-	names := make([]string, len(profiles))
-	for i := range profiles {
-		names[i] = profiles[i].Name
+// Engines are the releases with the behavior, in words.
+func (r *Rule) Engines() string {
+	switch {
+	case r.Since == "" && r.Until == "":
+		return "all"
+	case r.Since == r.Until:
+		return r.Since
+	case r.Since == "":
+		return "up to " + r.Until
+	case r.Until == "":
+		return "from " + r.Since + " on"
 	}
-	return names
+	return r.Since + " to " + r.Until
 }
 
-// ProfileOf returns the profile of a backend. The error lists the known ones.
-func ProfileOf(name string) (*Profile, error) {
-	for i := range profiles {
-		if profiles[i].Name == name {
-			return &profiles[i], nil
-		}
-	}
-	return nil, fmt.Errorf("unknown backend %q; known are %s", name, strings.Join(ProfileNames(), ", "))
+// on reports whether the rule concerns the devices of a setting.
+func (r *Rule) on(s Settings) bool {
+	return r.Device != Narrow || !slices.ContainsFunc(known.SOCs, func(x SOC) bool { return x.Name == s.SOC && x.Wide })
 }
 
-// Problems lists the rules that hold for a package whose oldest engine release is minimum, such as "3.6.0".
-func (p *Profile) Problems(f *Features, minimum string) []Problem {
+// Problems lists the rules that hold for a package on any known engine release from minimum on, such as "3.6.0".
+func (p *Profile) Problems(f *Features, s Settings, minimum string) []Problem {
+	return p.problems(f, s, func(r *Rule) bool {
+		return slices.ContainsFunc(known.Releases, func(x string) bool { return x >= minimum && r.In(x) })
+	})
+}
+
+func (p *Profile) problems(f *Features, s Settings, in func(r *Rule) bool) []Problem {
 	var list []Problem
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		if (r.Until == "" || r.Until >= minimum) && r.Applies(f) {
-			list = append(list, Problem{p.Name, r, p.Evidence()})
+	for _, r := range p.Rules {
+		if in(r) && r.on(s) && r.When.holds(f, s, p) {
+			list = append(list, Problem{p.Backend(), r, p.evidence(r.Evidence[p.Name])})
 		}
 	}
 	return list
 }
 
-// Evidence says how the behavior of the backend is known.
-func (p *Profile) Evidence() string {
-	if p.Ran == "" {
-		return "read in the engine's source"
+// Judge returns how the backend of an engine release treats a package with some settings, and why.
+func (p *Profile) Judge(f *Features, s Settings, release string) (Verdict, []Problem) {
+	list := p.problems(f, s, func(r *Rule) bool { return r.In(release) })
+	worst := Right
+	if !slices.Contains(p.Measured, release) {
+		worst = Unknown
 	}
-	return "measured on " + p.Ran
+	for _, x := range list {
+		worst = max(worst, x.Rule.Verdict)
+	}
+	return worst, list
 }
 
-// Stores reports whether the backend computes linear layers of a storage form correctly.
-func (p *Profile) Stores(s quant.Spec, minimum string) bool {
-	return !slices.ContainsFunc(p.Problems(&Features{Specs: []quant.Spec{s}}, minimum), func(x Problem) bool { return x.Rule.Verdict != Slow })
+// Evidence says how the behavior of the backend is known.
+func (p *Profile) Evidence() string {
+	if p.Driver == "" {
+		return p.evidence(Read)
+	}
+	return p.evidence(Run)
+}
+
+func (p *Profile) evidence(kind string) string {
+	if kind == Read {
+		return "read in the engine's source"
+	}
+	return "measured on " + p.Driver
+}
+
+// Stores reports whether the backend computes linear layers of a storage form correctly, as llmexport writes them.
+func (p *Profile) Stores(spec quant.Spec, minimum string) bool {
+	f := &Features{Linears: []Linear{LinearOf(spec)}, Classic: true}
+	return !slices.ContainsFunc(p.Problems(f, Settings{Precision: "high", Memory: "low"}, minimum), Problem.Refuses)
+}
+
+// Refuses reports whether a package with this problem must not be made for the backend.
+func (p Problem) Refuses() bool { return p.Rule.Verdict >= Wrong }
+
+// Precision returns the lowest precision that is right for a package on all releases from minimum on: "low" computes in fp16 on
+// GPUs, "high" never does. It is at least "normal" if the model needs that.
+func (p *Profile) Precision(f *Features, minimum string) string {
+	s := Settings{Precision: "high", Memory: "low"}
+	least := len(p.Problems(f, s, minimum))
+	for _, precision := range []string{"low", "normal"} {
+		if s.Precision = precision; len(p.Problems(f, s, minimum)) == least {
+			return precision
+		}
+	}
+	return "high"
 }
 
 // Condition is the sentence on the backend that card, plan and manifest carry; empty for the CPU, on which packages are
@@ -230,7 +327,7 @@ func (p *Profile) Condition() string {
 	switch {
 	case p.Name == "cpu":
 		return ""
-	case p.Ran == "":
+	case p.Driver == "":
 		return p.Name + ": no package has been run on this backend; support is inferred from the engine's source"
 	}
 	return fmt.Sprintf("%s: this package was not run on it; packages of the same kind give the CPU's results there (%s, float32)", p.Name, p.Evidence())

@@ -75,6 +75,15 @@ func (s Spec) String() string {
 	return t
 }
 
+// HeaderBits is the width that an op names for codes of the spec (aMaxOrBits). OpenCL sizes its buffers by it, and reads codes of 5
+// to 7 bits as bytes; the other backends read the width from the weights.
+func (s Spec) HeaderBits() int {
+	if 4 < s.Bits && s.Bits < 8 {
+		return 8
+	}
+	return s.Bits
+}
+
 // ParseSpec parses the output of String.
 func ParseSpec(t string) (Spec, error) {
 	if t == "f16" {

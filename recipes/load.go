@@ -151,6 +151,17 @@ func (r *Recipe) readTarget() error {
 	if t.Context < 1 && (t.Context < 0 || r.root.get("target").get("context") != nil) {
 		return r.Errorf("target.context", "must be a number of tokens, 1 or more, not %d", t.Context)
 	}
+	if t.SOC != "" && !slices.Contains(SOCs, t.SOC) {
+		return r.Errorf("target.soc", "must be one of %s, not %s", quoteAll(SOCs), shorten(t.SOC))
+	}
+	switch {
+	case t.KVCache == "" || slices.Contains(Caches, t.KVCache):
+	case strings.HasPrefix(strings.ToLower(t.KVCache), "tq"):
+		return r.Errorf("target.kv_cache", "%s is rejected: with keys and values in 3 or 4 bits engines compute garbage; use one of %s",
+			shorten(t.KVCache), quoteAll(Caches))
+	default:
+		return r.Errorf("target.kv_cache", "must be one of %s, not %s", quoteAll(Caches), shorten(t.KVCache))
+	}
 	if len(t.Backends) == 0 {
 		return r.Errorf("target.backends", "must name at least one backend, such as [cpu]")
 	}

@@ -49,7 +49,24 @@ type Target struct {
 	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Engine backends that must compute it correctly"`
 	// Context limits the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens; that of the checkpoint if absent"`
+	// SOC names the family of GPUs of all devices, one of [SOCs]; empty if any may occur.
+	SOC string `json:"soc,omitempty" jsonschema_description:"Family of the GPUs of all devices; any if absent"`
+	// KVCache is the form of keys and values in the engine's memory, one of [Caches]; empty stands for [CacheFloat].
+	KVCache string `json:"kv_cache,omitempty" jsonschema_description:"Form of keys and values in memory, where the backend has a choice; float if absent"`
 }
+
+// The forms of keys and values.
+const (
+	CacheFloat    = "float"
+	CacheInt8Keys = "int8_keys"
+	CacheInt8     = "int8"
+)
+
+// Caches are the values of target.kv_cache.
+var Caches = []string{CacheFloat, CacheInt8Keys, CacheInt8}
+
+// SOCs are the families of GPUs that a target may name, sorted.
+var SOCs = []string{"adreno", "apple", "mali-bifrost", "mali-valhall", "nvidia"}
 
 // Engines are the engine versions that a target may name, oldest first.
 var Engines = []string{"3.5", "3.6"}
@@ -66,6 +83,14 @@ func (Target) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 	for _, b := range Backends {
 		backends.Items.Enum = append(backends.Items.Enum, b)
+	}
+	soc, _ := s.Properties.Get("soc")
+	for _, x := range SOCs {
+		soc.Enum = append(soc.Enum, x)
+	}
+	cache, _ := s.Properties.Get("kv_cache")
+	for _, x := range Caches {
+		cache.Enum = append(cache.Enum, x)
 	}
 }
 

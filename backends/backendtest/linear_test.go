@@ -60,7 +60,7 @@ func (b *builder) linear(t *testing.T, x int32, w quant.Matrix, bias []float32, 
 		b.file = append(mnn.AppendHeader(b.file, w.Rows, w.Cols, s.Bits), codes...)
 		size := b.file.Size() - at
 		b.file = append(b.file, alpha...)
-		p.Quan = &mnn.Quan{Type: 1, MaxOrBits: int32(s.Bits), QuantScale: 1, ScaleFP16: s.Scale == tensor.F16}
+		p.Quan = &mnn.Quan{Type: 1, MaxOrBits: int32(s.HeaderBits()), QuantScale: 1, ScaleFP16: s.Scale == tensor.F16}
 		if !s.Symmetric {
 			p.Quan.Min, p.Quan.ReadType = 1, int32(len(q.Scale))
 		}

@@ -51,7 +51,8 @@ func (t *tool) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // main prints errors and decides the exit code
 		Commands: []*cli.Command{
 			t.runCommand(), t.stageCommand(), t.watchCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
-			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
+			t.familiesCommand(), t.devicesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(),
+			t.compareCommand(),
 			t.reproduceCommand(), t.provenanceCommand(), t.bomCommand(), t.publishCommand(), t.pullCommand(), t.channelsCommand(), t.rollbackCommand(),
 			t.generateCommand(), t.embedCommand(), t.rerankCommand(), t.benchCommand(),
 			t.chatCommand(), t.serveCommand(),

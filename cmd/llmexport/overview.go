@@ -74,6 +74,8 @@ type storage struct {
 	Block     int    `json:"block"`
 	Symmetric bool   `json:"symmetric"`
 	Scale     string `json:"scale"`
+
+	header int // aMaxOrBits
 }
 
 func (s storage) String() string {
@@ -272,7 +274,7 @@ func stored(c *mnn.Convolution, w mnn.Weights) (storage, int64, error) {
 	}
 	s := storage{Bits: m.Bits}
 	if m.Blocks > 0 {
-		s.Block, s.Symmetric, s.Scale = m.Cols/m.Blocks, m.Symmetric, "fp32"
+		s.Block, s.Symmetric, s.Scale, s.header = m.Cols/m.Blocks, m.Symmetric, "fp32", int(c.Quan.MaxOrBits)
 		if c.Quan.ScaleFP16 {
 			s.Scale = "fp16"
 		}

@@ -59,6 +59,9 @@ func TestBackends(t *testing.T) {
 	if !slices.Equal(recipes.Backends, backends.ProfileNames()) {
 		t.Errorf("recipes know %q, profiles are %q", recipes.Backends, backends.ProfileNames())
 	}
+	if !slices.Equal(recipes.SOCs, backends.SOCNames()) {
+		t.Errorf("recipes know the GPUs %q, the profiles %q", recipes.SOCs, backends.SOCNames())
+	}
 }
 
 // TestShippedRecipes: every recipe in the binary is one that the stages accept.

@@ -56,11 +56,14 @@ type Package struct {
 
 // roles are those of the files of a package other than those of its parts.
 var roles = map[string]string{
-	LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer, ConfigFile: "config",
+	LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer, ConfigFile: roleConfig,
 	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe", about.PageName: "page", about.PictureName: "picture",
 }
 
-const recipeFile = "recipe.json"
+const (
+	recipeFile = "recipe.json"
+	roleConfig = "config"
+)
 
 // Make fills dir, which does not exist yet, and returns the manifest. Without options the package is not verified.
 func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*manifest.Manifest, error) {
@@ -175,6 +178,9 @@ func (a *Package) role(name string) string {
 	if about.IsLicense(name) {
 		return "license"
 	}
+	if isDeviceConfig(name) {
+		return roleConfig
+	}
 	return roles[name]
 }
 
@@ -214,7 +220,7 @@ func (a *Package) list(ctx context.Context) error {
 		}
 		f, ok := known[e.Name()]
 		// Large files do not change once they are linked.
-		if !ok || e.Name() == ConfigFile {
+		if !ok || a.role(e.Name()) == roleConfig {
 			if f, err = manifest.HashFile(ctx, filepath.Join(a.dir, e.Name())); err != nil {
 				return err
 			}
@@ -236,6 +242,9 @@ func (a *Package) writeConfig(ctx context.Context) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(a.dir, ConfigFile), b, 0o666); err != nil {
+		return err
+	}
+	if err := a.writeDeviceConfigs(); err != nil {
 		return err
 	}
 	return a.list(ctx)

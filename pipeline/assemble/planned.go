@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -32,8 +31,7 @@ type Planned struct {
 	Kept map[string]quant.Spec
 	// Shown reports, by name, the parts whose matrices were watched while they were shown something, so that a budget chooses for them.
 	Shown map[string]bool
-	// Profiles are those of the target's backends.
-	Profiles []*backends.Profile
+	Devices
 }
 
 // Allocation is a choice of specs for a budget.

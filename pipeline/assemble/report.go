@@ -26,15 +26,15 @@ func (a *Package) report(res *verify.Result) *about.Report {
 	if a.Calibration == nil {
 		r.Matrices = res.Matrices
 	}
-	f := a.Features()
+	f := a.features()
 	for _, name := range backends.ProfileNames() {
-		r.Backends = append(r.Backends, backend(name, &f, a.Planned.Target.Minimum, a.m.Verified))
+		r.Backends = append(r.Backends, a.backend(name, &f))
 	}
 	return r
 }
 
-// backend is the knowledge about a backend for a package with these features.
-func backend(name string, f *backends.Features, minimum string, verified bool) about.Backend {
+// backend is the knowledge about a backend for the package.
+func (a *Package) backend(name string, f *backends.Features) about.Backend {
 	b := about.Backend{Name: name, Verdict: "right"}
 	p, err := backends.ProfileOf(name)
 	if err != nil { // unreachable: it is one of the names
@@ -42,22 +42,24 @@ func backend(name string, f *backends.Features, minimum string, verified bool) a
 	}
 	b.Evidence = p.Evidence()
 	switch {
-	case name != "cpu" && p.Ran == "":
+	case name != "cpu" && p.Driver == "":
 		b.Verdict = "expected to be right"
 		b.Evidence += "; no package was run on it"
 	case name != "cpu":
 		b.Evidence += ", with packages of the same kind in float32"
-	case verified:
+	case a.m.Verified:
 		b.Evidence += ", where llmexport gives the engine's results; these bytes were run by llmexport"
 	}
-	worst := backends.Verdict(-1)
-	for _, x := range p.Problems(f, minimum) {
+	worst := backends.Right
+	for _, x := range a.Problems(p, f) {
 		b.Problems = append(b.Problems, x.String())
 		worst = max(worst, x.Rule.Verdict)
 	}
 	switch worst {
 	case backends.Slow:
 		b.Verdict = "right, but slow"
+	case backends.Unknown:
+		b.Verdict = "not known"
 	case backends.Wrong:
 		b.Verdict = "wrong results"
 	case backends.Unsupported:

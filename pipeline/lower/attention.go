@@ -155,7 +155,6 @@ func (b *builder) scores(at string, a *arch.Attention, q value) value {
 
 // attend appends an Attention op with its own cache. rest are the mask and the sinks.
 func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...value) value {
-	b.headDims[dim] = true
 	if b.decoder.Pooling != nil { // every text is computed at once
 		return b.op(name, mnn.OpAttention, &mnn.Attention{LayerIndex: -1}, append([]value{q, k, v}, rest...)...)
 	}

@@ -40,7 +40,6 @@ type builder struct {
 	// Results for Model.
 	caches        int
 	cacheElements int64
-	headDims      map[int]bool // of Attention ops
 	stateBytes    int64
 	whole         bool
 	precision     string
@@ -51,7 +50,7 @@ func newBuilder() *builder {
 	g := &mnn.Graph{Outputs: []string{"logits"}}
 	return &builder{
 		g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1),
-		angles: map[*arch.Rope][2]value{}, once: map[string]value{}, headDims: map[int]bool{},
+		angles: map[*arch.Rope][2]value{}, once: map[string]value{},
 	}
 }
 

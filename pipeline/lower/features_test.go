@@ -43,7 +43,7 @@ func TestFeatures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(p.Problems(&m.Features, "3.6.1")) > 0 {
+			if len(p.Problems(&m.Features, backends.Settings{Precision: "high", Memory: "low"}, "3.6.1")) > 0 {
 				got[backend] = append(got[backend], name)
 			}
 		}
@@ -72,13 +72,17 @@ func TestFeaturesBounded(t *testing.T) {
 	}
 }
 
-// Head dimensions come with the ops: 10 is not a multiple of 4.
+// Head dimensions follow from the ops before Attention, through rotations of parts of a head, latent forms and several axes.
 func TestFeaturesHeads(t *testing.T) {
-	m, err := Classic(describe(t, "qwen3-untied", nil), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(m.Features.HeadDims, []int{16}) {
-		t.Errorf("head dimensions %v", m.Features.HeadDims)
+	for name, want := range map[string][]int{
+		"qwen3-untied": {16}, "deepseek_v3": {24}, "glm4_moe_lite": {20}, "gpt_oss": {16}, "gemma4_text": {8, 16}, "glm_ocr-heads": {8}, "gemma2": {},
+	} {
+		m, err := Classic(describeWhole(t, name, nil), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(m.Features.HeadDims, want) {
+			t.Errorf("%s: head dimensions %v, want %v", name, m.Features.HeadDims, want)
+		}
 	}
 }

@@ -305,7 +305,7 @@ func quan(it *Item) *mnn.Quan {
 		return &mnn.Quan{Type: 3}
 	}
 	q := &mnn.Quan{
-		Type: 1, MaxOrBits: int32(sp.Bits), QuantScale: 1,
+		Type: 1, MaxOrBits: int32(sp.HeaderBits()), QuantScale: 1,
 		ShapeInt32: mnn.WideShape(it.Layout.Rows, it.Layout.Cols),
 		ScaleFP16:  sp.Scale == tensor.F16,
 	}

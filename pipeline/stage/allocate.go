@@ -102,7 +102,7 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 				if fixed[w.Tensor] {
 					return nil
 				}
-				return storable(w.Rows, w.Cols, lookup, scale, r.profiles, r.target.Minimum)
+				return storable(w.Rows, w.Cols, lookup, scale, &r.devices)
 			},
 		}
 		var towers []calibrate.Sensitivity
@@ -151,7 +151,7 @@ func enough(windows [][]int32) [][]int32 {
 }
 
 // storable lists the specs of a matrix that the target's backends compute correctly.
-func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backends.Profile, minimum string) []quant.Spec {
+func storable(rows, cols int, lookup bool, scale tensor.DType, d *assemble.Devices) []quant.Spec {
 	bits := []int{2, 3, 4, 5, 6, 8}
 	blocks := []int{32, 64, 128}
 	if lookup {
@@ -166,8 +166,8 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 		for _, block := range blocks {
 			for _, symmetric := range []bool{false, true} {
 				s := quant.Spec{Bits: n, Block: block, Symmetric: symmetric, Scale: scale}
-				wrong := func(p *backends.Profile) bool { return !p.Stores(s, minimum) }
-				if _, err := s.Layout(rows, cols); err != nil || slices.ContainsFunc(targeted, wrong) {
+				wrong := func(p *backends.Profile) bool { return !p.Stores(s, d.Minimum) }
+				if _, err := s.Layout(rows, cols); err != nil || slices.ContainsFunc(d.Profiles, wrong) {
 					continue
 				}
 				list = append(list, s)

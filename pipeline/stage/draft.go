@@ -156,11 +156,11 @@ func (d *drafted) chooseBackends(r *Run, pl *assemble.Planned) {
 	d.backends = nil
 	f := pl.Features()
 	for _, name := range d.Device.Backends {
-		p, err := backends.ProfileOf(name)
+		one, err := assemble.DevicesOf(recipes.Target{Backends: []string{name}}, r.target.Minimum)
 		if err != nil {
 			panic("internal error: " + err.Error())
 		}
-		if _, bad := assemble.Refused([]*backends.Profile{p}, &f, r.target.Minimum); bad != nil {
+		if _, bad := one.Refused(&f); bad != nil {
 			d.refused = append(d.refused, bad.String())
 			continue
 		}

@@ -123,7 +123,7 @@ func (r *Run) calibratedTasks(pl *assemble.Planned, chain *quant.Chain) ([]task,
 			return nil, err
 		}
 		options := func(lookup bool) int {
-			return len(storable(d.Hidden, d.Hidden, lookup, scale, r.profiles, r.target.Minimum))
+			return len(storable(d.Hidden, d.Hidden, lookup, scale, &r.devices))
 		}
 		measured := *e
 		measured.Windows = min(e.Windows, (measuringTokens+window-1)/window)

@@ -60,7 +60,7 @@ func (r *Run) smallest(it *plan.Item) (bytes, ram int64, err error) {
 		return 0, 0, err
 	}
 	bytes, ram = math.MaxInt64, math.MaxInt64
-	for _, s := range storable(it.Layout.Rows, it.Layout.Cols, it.Slot.Lookup, scale, r.profiles, r.target.Minimum) {
+	for _, s := range storable(it.Layout.Rows, it.Layout.Cols, it.Slot.Lookup, scale, &r.devices) {
 		b, m, err := it.Cost(s)
 		if err != nil {
 			return 0, 0, err

@@ -22,7 +22,7 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, assemble.CheckBackends(r.profiles, &m.Features, r.target.Minimum)
+	return m, r.devices.Check(&m.Features)
 }
 
 // Plan lays out the package of an open source, with the specs of an allocation unless that is nil.
@@ -66,7 +66,7 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 		size += int64(n)
 	}
 	pl := &assemble.Planned{
-		Source: src, Target: r.target, Plan: p, GraphBytes: size, Allocation: a, Kept: kept, Profiles: r.profiles,
+		Source: src, Target: r.target, Plan: p, GraphBytes: size, Allocation: a, Kept: kept, Devices: r.devices,
 		Shown: map[string]bool{mnn.VisualPart: r.Calibrate.Pictures != nil, mnn.AudioPart: r.Calibrate.Sounds != nil},
 	}
 	// Until a budget is allocated, storage forms are provisional.
@@ -74,5 +74,5 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 		return pl, r.checkBudget(pl)
 	}
 	f := pl.Features()
-	return pl, assemble.CheckBackends(r.profiles, &f, r.target.Minimum)
+	return pl, r.devices.Check(&f)
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -113,12 +112,13 @@ func (q *Quantize) scale(r *Run) (tensor.DType, error) {
 // checkSpecs rejects storage forms that a backend of the target does not compute correctly, as far as the recipe alone
 // determines them. A budget chooses only among forms that the backends compute correctly.
 func (q *Quantize) checkSpecs(r *Run, p *quant.Policy) error {
-	var f backends.Features
+	f := backends.Features{Classic: true} // the form that packages have
 	if q.Budget == nil {
-		f.Specs = []quant.Spec{p.Default, p.Table}
+		f.AddLinear(backends.LinearOf(p.Default))
+		f.AddLinear(backends.LinearOf(p.Table))
 	}
-	if i, bad := assemble.Refused(r.profiles, &f, r.target.Minimum); bad != nil {
-		return r.Recipe.Errorf(fmt.Sprintf("target.backends[%d]", i), "%s: %s", bad, bad.Rule.Change)
+	if i, bad := r.devices.Refused(&f); bad != nil {
+		return r.Recipe.Errorf(fmt.Sprintf("target.backends[%d]", i), "%s: %s", bad, bad.Change())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package stage_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,12 +19,19 @@ func TestBackendsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, model, sections, what string }{
 		{"unknown", "llama", `target: {backends: [cpu, banana]}`, `target.backends[1]: must be one of "cpu", "cuda"`},
-		{"width", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 5}", "target.backends[1]: opencl misreads weights of 5 and 6 bits"},
-		{"override", "llama", "target: {backends: [opencl]}\nquantize: {overrides: [{match: down, bits: 6}], block: 32}", "opencl misreads weights of 5 and 6 bits"},
+		{"width", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 3}", "target.backends[1]: opencl misreads asymmetric weights of 2 and 3 bits"},
+		{"override", "llama", "target: {backends: [opencl]}\nquantize: {overrides: [{match: down, bits: 2}], block: 32}",
+			"opencl misreads asymmetric weights of 2 and 3 bits"},
+		{"tq", "llama", "target: {kv_cache: tq4}", `target.kv_cache: "tq4" is rejected`},
+		{"cache", "llama", "target: {kv_cache: fp8}", `target.kv_cache: must be one of "float"`},
+		{"soc", "llama", "target: {soc: toaster}", `target.soc: must be one of "adreno"`},
+		{"wide GPUs", "qwen3_5_text", "target: {backends: [opencl], soc: adreno}\nquantize: {block: 32}",
+			"opencl computes short convolutions incorrectly up to engine 3.6.0"},
 		{"form", "llama", `target: {backends: [hexagon]}`, "hexagon runs only graphs in the C4 form"},
 		{"windows", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {block: 32}", "opencl ignores attention masks"},
 		{"sinks", "gpt_oss", "target: {backends: [vulkan]}\nquantize: {block: 32}", "vulkan ignores attention sinks"},
-		{"windows with a budget", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {budget: {bpw: 5}, block: 32}", "opencl ignores attention masks"},
+		{"windows with a budget", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {budget: {bpw: 5}, block: 32}",
+			"opencl ignores attention masks"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -33,7 +41,9 @@ func TestBackendsRefused(t *testing.T) {
 				t.Fatalf("%v, want %s", err, c.what)
 			}
 			var positioned *recipes.Error
-			fromRecipe := strings.Contains(c.what, "target.backends[") || c.name == "form"
+			fromRecipe := c.name == "form" || slices.ContainsFunc([]string{"target.backends[", "target.kv_cache", "target.soc"}, func(s string) bool {
+				return strings.HasPrefix(c.what, s)
+			})
 			if errors.As(err, &positioned) != fromRecipe || errors.Is(err, tensor.ErrUnsupported) == fromRecipe {
 				t.Errorf("%v: error of the recipe %v", err, fromRecipe)
 			}
@@ -49,13 +59,18 @@ func TestBackendsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, model, sections, condition, precision string }{
 		{"plain", "llama", `target: {backends: [cpu, opencl, vulkan, metal]}`, "opencl: this package was not run on it", `"low"`},
+		{"six bits", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 6, block: 32}", "opencl: this package was not run on it", `"low"`},
 		{"inside the window", "mistral", `target: {backends: [cpu, opencl], context: 16}`, "positions up to 16", `"low"`},
-		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU up to engine 3.6.0", `"low"`},
+		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU on engine 3.6.0", `"low"`},
 		{"capped scores", "gemma2", `target: {backends: [cpu, vulkan]}`, "vulkan: this package was not run on it", `"high"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWork(t, families+c.model, unverified+"\n"+c.sections+"\nquantize: {block: 32}")
+			sections := unverified + "\n" + c.sections
+			if !strings.Contains(sections, "quantize:") {
+				sections += "\nquantize: {block: 32}"
+			}
+			w := newWork(t, families+c.model, sections)
 			w.must(t)
 			m, err := manifest.Open(w.out())
 			if err != nil {
@@ -70,6 +85,67 @@ func TestBackendsAccepted(t *testing.T) {
 			}
 			if !strings.Contains(string(b), `"precision": `+c.precision) {
 				t.Errorf("config.json %s, want precision %s", b, c.precision)
+			}
+		})
+	}
+}
+
+// A package has a configuration for each backend of the target, over the same weights.
+func TestBackendsConfigured(t *testing.T) {
+	t.Parallel()
+	type config struct {
+		Backend       string `json:"backend_type"`
+		Threads       int    `json:"thread_num"`
+		Precision     string `json:"precision"`
+		AttentionMode int    `json:"attention_mode"`
+		Weights       string `json:"llm_weight"`
+		Own           struct {
+			Content string `json:"content"`
+		} `json:"llmexport"`
+	}
+	for _, c := range []struct {
+		name, model, sections string
+		want                  map[string]config
+	}{
+		{"plain", "llama", "target: {backends: [cpu, opencl, vulkan, metal], kv_cache: int8}", map[string]config{
+			"config.json":        {Backend: "cpu", Threads: 4, Precision: "low", AttentionMode: 10},
+			"config.opencl.json": {Backend: "opencl", Threads: 68, Precision: "low"},
+			"config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "low"},
+			"config.metal.json":  {Backend: "metal", Threads: 4, Precision: "low", AttentionMode: 10},
+		}},
+		{"experts", "qwen3_moe", "target: {backends: [vulkan, cpu], kv_cache: int8_keys}", map[string]config{
+			"config.json": {Backend: "cpu", Threads: 4, Precision: "low", AttentionMode: 9}, "config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "high"},
+		}},
+		{"cpu", "llama", "", map[string]config{"config.json": {Backend: "cpu", Threads: 4, Precision: "low"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWork(t, families+c.model, unverified+"\n"+c.sections+"\nquantize: {bits: 16}")
+			w.must(t)
+			files, err := filepath.Glob(filepath.Join(w.out(), "config*.json"))
+			if err != nil || len(files) != len(c.want) {
+				t.Fatalf("%q, %v", files, err)
+			}
+			content := ""
+			for _, path := range files {
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got config
+				if err := json.Unmarshal(b, &got); err != nil {
+					t.Fatal(err)
+				}
+				if content == "" {
+					content = got.Own.Content
+				}
+				if got.Own.Content != content || got.Weights != "llm.mnn.weight" {
+					t.Errorf("%s: other weights", path)
+				}
+				got.Own.Content, got.Weights = "", ""
+				if got != c.want[filepath.Base(path)] {
+					t.Errorf("%s: %+v, want %+v", path, got, c.want[filepath.Base(path)])
+				}
 			}
 		})
 	}

@@ -2,10 +2,8 @@ package stage
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/hub"
@@ -34,8 +32,8 @@ type Run struct {
 	// Rates, if not nil, returns the rates of the machine for activations of a width; otherwise [Run.Estimate] measures them.
 	Rates func(width int) effort.Rates
 
-	target   lower.Target
-	profiles []*backends.Profile // of the target's backends, in the recipe's order
+	target  lower.Target
+	devices assemble.Devices
 
 	checkSpace func(dir string, need int64) error                     // disk.CheckSpace
 	lower      func(*arch.Model, lower.Options) (*lower.Model, error) // lower.Lower
@@ -98,12 +96,8 @@ func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
 	if run.target, err = lower.TargetOf(r.Target.Engine); err != nil {
 		return nil, recipes.Join(append(errs, r.Errorf("target.engine", "%v", err))...)
 	}
-	for i, name := range r.Target.Backends {
-		p, err := backends.ProfileOf(name)
-		if err != nil {
-			return nil, recipes.Join(append(errs, r.Errorf(fmt.Sprintf("target.backends[%d]", i), "%v", err))...)
-		}
-		run.profiles = append(run.profiles, p)
+	if run.devices, err = assemble.DevicesOf(r.Target, run.target.Minimum); err != nil {
+		return nil, recipes.Join(append(errs, r.Errorf("target.backends", "%v", err))...)
 	}
 	return run, recipes.Join(errs...)
 }

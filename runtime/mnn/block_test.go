@@ -52,7 +52,7 @@ func stored(t testing.TB, w quant.Matrix, s quant.Spec, bias []float32) (memory,
 	c := &mnn.Convolution{
 		KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1,
 		Outputs: int32(w.Rows), Inputs: int32(w.Cols), External: []int64{3, size, l.Alpha, 4 * int64(len(bias)), 0},
-		Quan: &mnn.Quan{Type: 1, MaxOrBits: int32(s.Bits), QuantScale: 1, ShapeInt32: mnn.WideShape(w.Rows, w.Cols), ScaleFP16: s.Scale == tensor.F16},
+		Quan: &mnn.Quan{Type: 1, MaxOrBits: int32(s.HeaderBits()), QuantScale: 1, ShapeInt32: mnn.WideShape(w.Rows, w.Cols), ScaleFP16: s.Scale == tensor.F16},
 	}
 	if !s.Symmetric {
 		c.Quan.Min, c.Quan.ReadType = 1, int32(l.Rows*l.Blocks)

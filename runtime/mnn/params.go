@@ -55,7 +55,7 @@ type Convolution struct {
 type Quan struct {
 	// Type: 1 packed codes, 2 sparse, 3 fp16, 4 raw int8.
 	Type int32
-	// MaxOrBits is informational; Min is 1 if alpha contains the value of code 2^(bits-1), negative if it contains the
+	// MaxOrBits sizes buffers of OpenCL, other backends ignore it; Min is 1 if alpha contains the value of code 2^(bits-1), negative if it contains the
 	// block minimum.
 	MaxOrBits, Min int32
 	// ReadType not 0 means asymmetric: alpha holds pairs.

@@ -1,0 +1,233 @@
+package backends
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// Features are the properties of a package on which backends differ.
+type Features struct {
+	// Linears are the storage forms of linear layers, without repetition.
+	Linears []Linear `json:"linears"`
+	// HeadDims are the head dimensions of Attention ops, sorted.
+	HeadDims []int `json:"head_dims"`
+	// Masks reports whether an Attention op has a mask other than the causal one: a sliding window, a chunk or ALiBi.
+	Masks bool `json:"masks,omitempty"`
+	// Sinks reports whether an Attention op has attention sinks.
+	Sinks bool `json:"sinks,omitempty"`
+	// Scaled reports whether an Attention op has a scale of its own.
+	Scaled bool `json:"scaled,omitempty"`
+	// SharedCache reports whether an Attention op reads the keys and values of another one.
+	SharedCache bool `json:"shared_cache,omitempty"`
+	// LinearAttention reports whether there is a LinearAttention op, ShortConv whether one is a short convolution.
+	LinearAttention bool `json:"linear_attention,omitempty"`
+	ShortConv       bool `json:"short_conv,omitempty"`
+	// PlainDelta reports whether a LinearAttention op is a gated delta rule that does not normalize.
+	PlainDelta bool `json:"plain_delta,omitempty"`
+	// NormedDelta reports whether a LinearAttention op is a gated delta rule that normalizes queries and keys, UnevenDelta whether its
+	// keys and values have different widths.
+	NormedDelta bool `json:"normed_delta,omitempty"`
+	UnevenDelta bool `json:"uneven_delta,omitempty"`
+	// Experts reports whether there are MoE ops.
+	Experts bool `json:"experts,omitempty"`
+	// Classic reports whether Attention ops take and give plain tensors, rather than those of the C4 form.
+	Classic bool `json:"classic,omitempty"`
+	// Needs is the lowest precision at which the model works: "normal" or "high"; empty if that is "low".
+	Needs string `json:"needs,omitempty"`
+}
+
+// Linear is a storage form of linear layers.
+type Linear struct {
+	Bits int `json:"bits"`
+	// Block is the number of columns per scale, 0 for a whole row.
+	Block     int  `json:"block,omitempty"`
+	Symmetric bool `json:"symmetric,omitempty"`
+	// Header is aMaxOrBits, the width that the op names; 0 at 16 bits.
+	Header int `json:"header,omitempty"`
+}
+
+// LinearOf returns a storage form as llmexport writes it.
+func LinearOf(s quant.Spec) Linear {
+	if s.Bits == 16 {
+		return Linear{Bits: 16}
+	}
+	l := Linear{Bits: s.Bits, Symmetric: s.Symmetric, Header: s.HeaderBits()}
+	if s.Block != quant.WholeRow {
+		l.Block = s.Block
+	}
+	return l
+}
+
+// AddLinear adds a storage form unless it is there.
+func (f *Features) AddLinear(l Linear) {
+	if !slices.Contains(f.Linears, l) {
+		f.Linears = append(f.Linears, l)
+		slices.SortFunc(f.Linears, func(a, b Linear) int {
+			return cmp.Or(cmp.Compare(a.Bits, b.Bits), cmp.Compare(a.Block, b.Block), cmp.Compare(a.Header, b.Header))
+		})
+	}
+}
+
+// FeaturesOf returns the features of a graph, without the storage forms of its linear layers and the precision that it needs. Head
+// dimensions that do not follow from the graph are left out.
+func FeaturesOf(g *mnn.Graph) Features {
+	f := Features{HeadDims: []int{}, Classic: true}
+	t := newTrace(g)
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		switch p := op.Param.(type) {
+		case *mnn.Attention:
+			f.Classic = f.Classic && !p.OutputC4
+			f.SharedCache = f.SharedCache || p.KVShared
+			f.Scaled = f.Scaled || p.Scale != 0
+			if len(op.Inputs) > 3 {
+				from := t.source(op.Inputs[3])
+				f.Masks = f.Masks || from == nil || from.Type != mnn.OpInput
+			}
+			f.Sinks = f.Sinks || len(op.Inputs) > 4
+			if n := t.width(op.Inputs[0]); n > 0 && !slices.Contains(f.HeadDims, n) {
+				f.HeadDims = append(f.HeadDims, n)
+			}
+		case *mnn.LinearAttention:
+			f.LinearAttention = true
+			f.ShortConv = f.ShortConv || p.Type == mnn.ShortConv
+			f.PlainDelta = f.PlainDelta || p.Type == mnn.GatedDeltaRule && !p.QKNorm
+			if p.Type == mnn.GatedDeltaRule && p.QKNorm {
+				f.NormedDelta = true
+				f.UnevenDelta = f.UnevenDelta || p.KeyDim != p.ValueDim
+			}
+		case *mnn.MoE:
+			f.Experts = true
+		}
+	}
+	slices.Sort(f.HeadDims)
+	return f
+}
+
+// trace finds the ops that write tensors, and the last dimensions of tensors.
+type trace struct {
+	writers []*mnn.Op // by tensor
+	widths  map[int32]int
+	depth   int // of calls of width
+}
+
+// deepest is more than the ops between the input of a graph and Attention in any layer that is known.
+const deepest = 1000
+
+func newTrace(g *mnn.Graph) *trace {
+	t := &trace{writers: make([]*mnn.Op, len(g.Tensors)), widths: map[int32]int{}}
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].Outputs {
+			if 0 <= o && int(o) < len(t.writers) {
+				t.writers[o] = &g.Ops[i]
+			}
+		}
+	}
+	return t
+}
+
+// source is the op that writes a tensor, nil if there is none.
+func (t *trace) source(tensor int32) *mnn.Op {
+	if tensor < 0 || int(tensor) >= len(t.writers) {
+		return nil
+	}
+	return t.writers[tensor]
+}
+
+// width returns the last dimension of a tensor, and 0 if it does not follow from the ops that occur between a linear layer and
+// Attention: norms, rotations, products, slices and concatenations.
+func (t *trace) width(tensor int32) int {
+	if n, ok := t.widths[tensor]; ok || t.depth == deepest {
+		return n
+	}
+	t.depth++
+	defer func() { t.depth-- }()
+	t.widths[tensor] = 0 // of a tensor that depends on itself, which is in no valid graph
+	n := t.widthOf(t.source(tensor))
+	t.widths[tensor] = n
+	return n
+}
+
+func (t *trace) widthOf(op *mnn.Op) int {
+	if op == nil {
+		return 0
+	}
+	switch p := op.Param.(type) {
+	case *mnn.Blob:
+		if len(p.Dims) == 0 {
+			return 1
+		}
+		return int(p.Dims[len(p.Dims)-1])
+	case *mnn.RoPE:
+		return int(p.HeadDim)
+	case *mnn.Reshape:
+		if len(p.Dims) > 0 {
+			return max(0, int(p.Dims[len(p.Dims)-1]))
+		}
+	}
+	if len(op.Inputs) == 0 {
+		return 0
+	}
+	first := t.width(op.Inputs[0])
+	switch p := op.Param.(type) {
+	case *mnn.Binary:
+		if len(op.Inputs) > 1 {
+			return max(first, t.width(op.Inputs[1]))
+		}
+	case *mnn.Axis:
+		if op.Type == mnn.OpConcat && (p.Axis == lastAxis || p.Axis == -1) {
+			for _, in := range op.Inputs[1:] {
+				n := t.width(in)
+				if n == 0 {
+					return 0
+				}
+				first += n
+			}
+		}
+	case *mnn.StridedSlice:
+		return t.sliced(op, first)
+	}
+	return first
+}
+
+// lastAxis is that of queries [1, tokens, heads, dim].
+const lastAxis = 3
+
+// sliced is the width of a slice of a tensor of some width.
+func (t *trace) sliced(op *mnn.Op, width int) int {
+	var list [3]int // begin, end, axis
+	for i := range list {
+		n, ok := 0, false
+		if len(op.Inputs) > i+1 {
+			n, ok = t.number(op.Inputs[i+1])
+		}
+		if !ok {
+			return 0
+		}
+		list[i] = n
+	}
+	begin, end, axis := list[0], min(list[1], width), list[2]
+	if axis != lastAxis && axis != -1 {
+		return width
+	}
+	if begin < 0 {
+		begin += width
+	}
+	if end < 0 {
+		end += width
+	}
+	return max(0, end-begin)
+}
+
+// number is the value of a constant of one number.
+func (t *trace) number(tensor int32) (int, bool) {
+	if op := t.source(tensor); op != nil {
+		if p, ok := op.Param.(*mnn.Blob); ok && len(p.Int32s) == 1 {
+			return int(p.Int32s[0]), true
+		}
+	}
+	return 0, false
+}
