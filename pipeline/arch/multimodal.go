@@ -68,7 +68,7 @@ var multimodals = map[string]multimodal{
 	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil, qwen35Tower},
 	"qwen3_5_moe": {"Qwen3_5MoeForConditionalGeneration", map[string]textModel{
 		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
-	}, nil, nil},
+	}, nil, qwen35Tower},
 	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil, qwen3VLTower},
 	"smolvlm":  {"SmolVLMForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"smolvlm_vision", "smolvlm"}.tower},
 	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{

@@ -39,10 +39,11 @@ func qwen3VLTower(c *Config, width int) *vision {
 	return v.finish()
 }
 
-// qwen35Tower describes the tower of Qwen3.5: that of Qwen2-VL with larger patches and learned positions, which are interpolated.
+// qwen35Tower describes the tower of Qwen3.5, also with experts: that of Qwen2-VL with larger patches and learned positions, which are
+// interpolated.
 func qwen35Tower(c *Config, width int) *vision {
 	// Published files have the second word.
-	v := beginQwen3(c, width, "qwen3_5_vision", "qwen3_5")
+	v := beginQwen3(c, width, c.family+"_vision", c.family)
 	if v == nil {
 		return nil
 	}

@@ -48,7 +48,7 @@ var hubFiles = []struct {
 	{"Qwen3-Next-80B-A3B-Instruct", 79_674_391_296, expertTensorsOf("mlp", 0, 48, 512, 2048, 512, "gate_proj", "up_proj", "down_proj")},
 	{"Qwen3-VL-2B-Instruct", 2_127_532_032, nil},
 	{"Qwen3.5-0.8B", 852_985_920, nil},
-	{"Qwen3.5-35B-A3B", 34_660_610_688, stackedTensorsOf("mlp", 40, 256, 2048, 512, false)},
+	{"Qwen3.5-35B-A3B", 35_107_181_936, stackedTensorsOf("mlp", 40, 256, 2048, 512, false)},
 	{"Qwen3.6-27B", 27_356_728_560, nil},
 	{"SmolLM2-1.7B-Instruct", 1_711_376_384, nil},
 	{"bitnet-b1.58-2B-4T-bf16", 2_412_820_480, nil},

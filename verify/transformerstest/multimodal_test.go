@@ -321,7 +321,7 @@ var multimodalFamilies = map[string]family{
 	"qwen3_5_moe": {
 		config: seeing("qwen3_5_moe_text", "qwen3_5_moe_text", object{
 			"model_type": "qwen3_5_moe", "architectures": []string{"Qwen3_5MoeForConditionalGeneration"}, "tie_word_embeddings": false,
-			"vision_config":  merged(qwenTower, object{"num_position_embeddings": 16}),
+			"vision_config":  merged(qwenTower, object{"patch_size": 16, "num_position_embeddings": 16}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
 		}),
 		honours: inner("text_config", oneOf(qwenHybrid, []object{{"num_experts_per_tok": 1}, {"num_experts": 6}, {"shared_expert_intermediate_size": 40}})),
@@ -329,7 +329,7 @@ var multimodalFamilies = map[string]family{
 			{`text_config.num_experts_per_tok: 5 of 4`, object{"text_config.num_experts_per_tok": 5}},
 			{`text_config.norm_topk_prob: false`, object{"text_config.norm_topk_prob": false}},
 		},
-		shapes: inner("text_config", qwenHybridShapes),
+		shapes: seen(qwenHybridShapes),
 	},
 }
 

@@ -313,6 +313,7 @@ QWEN3_VL = dict(
     depth=4, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25, deepstack_visual_indexes=[0, 1, 2])
 MOE_SMALL = dict(tie_word_embeddings=False, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 QWEN3_5 = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=16, out_hidden_size=32, num_position_embeddings=25)
+DELTA_MOE = dict(DELTA_SMALL, tie_word_embeddings=False, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=24)
 LLAVA, INTERNVL = ("<image>", None, None), ("<IMG_CONTEXT>", "<img>", "</img>")
 QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
 GLM = ("<|image|>", "<|begin_of_image|>", "<|end_of_image|>")
@@ -420,6 +421,17 @@ VISION = {
         DELTA_SMALL, hidden_size=48, head_dim=16, num_attention_heads=3, num_key_value_heads=3, linear_num_key_heads=4,
         layer_types=["full_attention", "linear_attention"], **rope(partial_rotary_factor=1.0, mrope_section=[3, 3, 2])), dict(
         QWEN3_5, depth=1, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
+    "qwen3_5_moe": ("Qwen3_5Moe", QWEN, dict(
+        DELTA_MOE, **rope(partial_rotary_factor=0.5, mrope_section=[2, 1, 1])), QWEN3_5, {}, dict(
+        image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=16, size=dict(shortest_edge=65536, longest_edge=16777216))),
+    "qwen3_5_moe-tied": ("Qwen3_5Moe", QWEN, dict(
+        DELTA_MOE, tie_word_embeddings=True, head_dim=24, num_attention_heads=2, num_key_value_heads=1, linear_num_value_heads=2, num_experts=3,
+        num_experts_per_tok=1, layer_types=["full_attention", "linear_attention"], **rope(partial_rotary_factor=0.5, rope_theta=1e6, mrope_section=[2, 2, 2])), dict(
+        QWEN3_5, hidden_size=40, num_heads=5, num_position_embeddings=16, hidden_act="gelu"), dict(tie_word_embeddings=True), None),
+    "qwen3_5_moe-corners": ("Qwen3_5Moe", QWEN, dict(
+        DELTA_MOE, hidden_size=48, head_dim=16, num_attention_heads=3, num_key_value_heads=3, linear_num_key_heads=4, num_experts=5, num_experts_per_tok=3,
+        shared_expert_intermediate_size=40, layer_types=["full_attention", "linear_attention"], **rope(partial_rotary_factor=1.0, mrope_section=[3, 3, 2])), dict(
+        QWEN3_5, depth=1, hidden_size=16, num_heads=1, out_hidden_size=48, num_position_embeddings=4), {}, None),
     "internvl-qwen3": ("InternVL", INTERNVL, dict(model_type="qwen3", head_dim=16, tie_word_embeddings=True, **rope(rope_theta=1e6)), dict(
         VIT, norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, image_size=[64, 64], layer_norm_eps=1e-5), dict(
         downsample_ratio=0.25, tie_word_embeddings=True), None),
@@ -513,6 +525,7 @@ def pictured(name, model, tok, rng):
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_vl_moe_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
+                 "qwen3_5_moe_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen3_5_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_omni_vision_encoder": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
