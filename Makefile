@@ -118,6 +118,26 @@ build: ## build the static binary in bin/
 sign: ## build llmexport-sign, a module of its own, into bin/
 	cd cmd/llmexport-sign && go build -trimpath -ldflags '-s -w' -o ../../bin/ .
 
+# The compiler of the kernels: a wheel of PyPI, which needs neither a card nor the CUDA toolkit.
+NVRTC := nvidia-cuda-nvrtc==13.0.88
+
+.PHONY: cuda
+cuda: ## build llmexport-cuda, a module of its own, into bin/
+	@mkdir -p bin && cmd/llmexport-cuda/overlay.sh > bin/cuda-overlay.json
+	cd cmd/llmexport-cuda && go build -trimpath -overlay ../../bin/cuda-overlay.json -ldflags '$(LDFLAGS)' -o ../../bin/ .
+
+.PHONY: test-cuda
+test-cuda: ## vet and test llmexport-cuda, without a card: the kernels run on the CPU
+	@mkdir -p bin && cmd/llmexport-cuda/overlay.sh > bin/cuda-overlay.json
+	cd cmd/llmexport-cuda && go vet -overlay ../../bin/cuda-overlay.json ./... && go test $(TESTFLAGS) ./internal/...
+
+.PHONY: ptx
+ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, and compare with what is checked in
+	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; python3 -m pip download -q --no-deps -d "$$tmp" $(NVRTC); \
+	(cd "$$tmp" && unzip -qo *.whl); lib=$$(find "$$tmp" -name 'libnvrtc.so.*'); cd cmd/llmexport-cuda; \
+	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" internal/cuda/kernels/products.cu > "$$tmp/products.ptx"; \
+	cmp "$$tmp/products.ptx" internal/cuda/kernels/products.ptx || { cp "$$tmp/products.ptx" internal/cuda/kernels/products.ptx; exit 1; }
+
 .PHONY: worker
 worker: ## build llmexport-worker, a module of its own, into bin/
 	cd cmd/llmexport-worker && go build -trimpath -ldflags '$(LDFLAGS)' -o ../../bin/ .
@@ -133,7 +153,7 @@ test: ## vet, and run all tests except the long ones
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens
-	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign --exclude-dir=llmexport-worker 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
+	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign --exclude-dir=llmexport-worker --exclude-dir=llmexport-cuda 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
 	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
 	GOGC=400 go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
 

@@ -22,6 +22,13 @@ type tool struct {
 	progress       progress
 }
 
+// extend, if a file of another build of this program sets it, adds what that build can do to the app, and examine to what doctor
+// says.
+var (
+	extend  func(*cli.App)
+	examine func(*examination)
+)
+
 func (t *tool) app() *cli.App {
 	app := &cli.App{
 		Name:      "llmexport",
@@ -58,6 +65,9 @@ func (t *tool) app() *cli.App {
 			t.chatCommand(), t.serveCommand(),
 			t.cacheCommand(), t.doctorCommand(), t.completionCommand(), t.manCommand(), t.versionCommand(),
 		},
+	}
+	if extend != nil {
+		extend(app)
 	}
 	cli.VersionPrinter = func(*cli.Context) { _ = t.printVersion(false) }
 	for _, c := range app.Commands {

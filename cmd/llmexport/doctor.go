@@ -105,6 +105,9 @@ func (t *tool) doctor(c *cli.Context) error {
 	}
 	x := &examination{Version: version, Engines: lower.Engines()}
 	x.processor()
+	if examine != nil {
+		examine(x)
+	}
 	x.memory(machine.ReadMemory(), tasks)
 	x.directories(c, tasks)
 	x.proxies(os.Getenv)

@@ -71,7 +71,8 @@ var levels = []struct {
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/watch"}},
 	{5, []string{"pipeline/stage/stagetest", "internal/fakeadb"}},
-	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "cmd/llmexport-worker", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
+	{6, []string{"cmd/llmexport", "cmd/llmexport-cuda", "cmd/llmexport-sign", "cmd/llmexport-worker", "verify/enginetest", "verify/transformerstest",
+		"verify/tokenizerstest",
 		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/image", "internal/sbom",
 		"internal/transfer/benchhub", "internal/outliers/make"}},
 }

@@ -50,7 +50,6 @@ func newMoments(cols int, cross bool) *moments {
 }
 
 // momentRows and momentColumns are the size of a unit of work, a piece of a moment.
-
 const momentRows, momentColumns = 48, 288
 
 // piece is a part of the cross moment, or of the lower half of the Hessian.
@@ -93,6 +92,10 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 	size, n := tokens*m.cols, tokens-skip
 	windows := len(quantized) / size
 	m.tokens += int64(windows * n)
+	hessian, cross := m.offload(quantized, float, windows, size, skip*m.cols, n)
+	if hessian && cross {
+		return
+	}
 	for len(m.packed) < windows {
 		m.packed = append(m.packed, kernel.Packed{})
 	}
@@ -106,7 +109,7 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 			m.packed[w].PackColumns(quantized[w*size+skip*m.cols:(w+1)*size], lo, min(kernel.PanelRows, m.cols-lo), m.cols)
 		}
 	})
-	pieces := m.pieces()
+	pieces := slices.DeleteFunc(m.pieces(), func(p piece) bool { return p.cross && cross || !p.cross && hessian })
 	kernel.Parallel(threads, len(pieces), func(u, end int) {
 		var product []float32
 		for ; u < end; u++ {
@@ -170,6 +173,29 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 		}
 	}
 	return q, f
+}
+
+// offload lets the device add windows of so many values, without the first skip values of each, and reports which moments have them.
+func (m *moments) offload(quantized, float []float32, windows, size, skip, n int) (hessian, cross bool) {
+	cross = m.cross == nil
+	if !kernel.HasDevice() || n == 0 || windows == 0 {
+		return false, cross
+	}
+	parts := func(a []float32) (list []kernel.Part) {
+		for w := range windows {
+			from, to := w*size+skip, (w+1)*size
+			list = append(list, kernel.Part{A: kernel.Factor{Data: a[from:to], Layout: kernel.ByPosition, Stride: m.cols},
+				B: kernel.Factor{Data: quantized[from:to], Layout: kernel.ByPosition, Stride: m.cols}, K: n})
+		}
+		return list
+	}
+	p := kernel.Product{Dst: m.hessian, Rows: m.cols, Cols: m.cols, Stride: m.cols, Sum: kernel.AddLower, Parts: parts(quantized)}
+	hessian = kernel.Offload(&p)
+	if !cross {
+		p.Dst, p.Sum, p.Parts = m.cross, kernel.AddParts, parts(float)
+		cross = kernel.Offload(&p)
+	}
+	return hessian, cross
 }
 
 // addCross adds a piece of the product of a window.

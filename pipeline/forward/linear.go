@@ -159,6 +159,9 @@ func (f *factor) compute(x []float32, from, to, lo, hi int) {
 
 // multiply computes the products of n tokens x with several matrices.
 func multiply(threads int, x []float32, n int, all ...factor) {
+	if kernel.HasDevice() {
+		all = offload(threads, x, n, all)
+	}
 	total := 0
 	for _, f := range all {
 		total += f.packed.Rows()
@@ -183,6 +186,31 @@ func multiply(threads int, x []float32, n int, all ...factor) {
 			all[i].compute(x, n*(u/parts)/spans, n*(u/parts+1)/spans, lo, min(lo+part, all[i].packed.Rows()))
 		}
 	})
+}
+
+// offload lets the device compute products, and returns the others.
+func offload(threads int, x []float32, n int, all []factor) (others []factor) {
+	for _, f := range all {
+		cols, width := f.packed.Cols(), f.packed.Rows()
+		if n == 0 || width == 0 || !kernel.Offload(&kernel.Product{
+			Dst: f.dst[f.at:], Rows: n, Cols: width, Stride: f.width,
+			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols}, B: f.packed.Factor(), K: cols}},
+		}) {
+			others = append(others, f)
+			continue
+		}
+		if f.bias == nil {
+			continue
+		}
+		bias := f.bias[f.at : f.at+width]
+		kernel.Parallel(threads, n, func(j, end int) {
+			for ; j < end; j++ {
+				y := f.dst[j*f.width+f.at:][:width]
+				kernel.Add(y, y, bias)
+			}
+		})
+	}
+	return others
 }
 
 // tiles covers a product [n, cols] with calls of f for tokens from to to-1 and columns lo to hi-1, in parallel. lo is a
@@ -353,6 +381,15 @@ func (l *Linear) pack() {
 // back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].
 func (l *Linear) back(dst, dy []float32) {
 	n := rows("Linear", dy, l.Rows, dst, l.Cols)
+	if kernel.HasDevice() && kernel.Offload(&kernel.Product{
+		Dst: dst, Rows: n, Cols: l.Cols, Stride: l.Cols,
+		Parts: []kernel.Part{{
+			A: kernel.Factor{Data: dy, Layout: kernel.ByRow, Stride: l.Rows},
+			B: kernel.Factor{Data: l.W, Layout: kernel.ByPosition, Stride: l.Cols}, K: l.Rows,
+		}},
+	}) {
+		return
+	}
 	tiles(l.threads, n, l.Cols, func(from, to, lo, hi int) {
 		kernel.MatMul(dst[from*l.Cols+lo:], dy[from*l.Rows:], l.W[lo:], to-from, hi-lo, l.Rows, l.Cols, l.Rows, l.Cols)
 	})
@@ -364,6 +401,15 @@ func (l *Linear) Gradient(dw, x, dy []float32) {
 	n := rows("Linear.Gradient", x, l.Cols, dy, l.Rows)
 	if len(dw) != l.Rows*l.Cols {
 		panic(fmt.Sprintf("internal error: forward.Linear.Gradient: %d values for %d x %d", len(dw), l.Rows, l.Cols))
+	}
+	if kernel.HasDevice() && kernel.Offload(&kernel.Product{
+		Dst: dw, Rows: l.Rows, Cols: l.Cols, Stride: l.Cols, Sum: kernel.AddParts,
+		Parts: []kernel.Part{{
+			A: kernel.Factor{Data: dy, Layout: kernel.ByPosition, Stride: l.Rows},
+			B: kernel.Factor{Data: x, Layout: kernel.ByPosition, Stride: l.Cols}, K: n,
+		}},
+	}) {
+		return
 	}
 	kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
 		lo, hi = lo*kernel.PanelRows, min(hi*kernel.PanelRows, l.Rows)

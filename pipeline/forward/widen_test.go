@@ -64,7 +64,8 @@ func TestShared(t *testing.T) {
 	named := map[string]string{
 		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm",
 		"SincosLimit": "Sincos", "PanelRows": "Packed",
-		"Parallel": "", "NonFinite": "",
+		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload",
+		"AddParts": "Offload", "Parallel": "", "NonFinite": "",
 	}
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -1,0 +1,240 @@
+package cuda
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+var (
+	shapes = flag.Int("shapes", 30, "how many random shapes of each product are compared")
+	large  = flag.Bool("large", false, "compare and time large products, on a card")
+)
+
+// engine opens the card that LLMEXPORT_CUDA_DRIVER names a driver of, or the emulation, which is built if there is a C++ compiler.
+func engine(t *testing.T) *Engine {
+	t.Helper()
+	if os.Getenv("LLMEXPORT_CUDA_DRIVER") == "" {
+		compiler, err := exec.LookPath("g++")
+		if err != nil {
+			t.Skip("no C++ compiler for the emulated driver")
+		}
+		path := filepath.Join(t.TempDir(), "driver.so")
+		options := []string{"-O2", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-Wno-unknown-pragmas",
+			"-o", path, "emulated/driver.cpp"}
+		if out, err := exec.Command(compiler, options...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Setenv("LLMEXPORT_CUDA_DRIVER", path)
+	}
+	e, err := Open(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.least = 0
+	return e
+}
+
+// values returns floats of unlike sizes, with denormals and now and then an infinity.
+func values(r *rand.Rand, n int, infinite bool) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = r.Float32()*2 - 1
+		switch r.IntN(40) {
+		case 0:
+			x[i] *= 1e-39
+		case 1:
+			x[i] *= 1e20
+		case 2:
+			x[i] *= 1e-30
+		case 3:
+			x[i] = float32(math.Copysign(0, -1))
+		}
+		if infinite && r.IntN(500) == 0 {
+			x[i] = float32(math.Inf(1 - 2*r.IntN(2)))
+		}
+	}
+	return x
+}
+
+// differ counts elements with other bits; NaNs are alike.
+func differ(got, want []float32) (n int) {
+	for i, w := range want {
+		if math.Float32bits(w) != math.Float32bits(got[i]) && (w == w || got[i] == got[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// part returns factors of a product.
+func part(a []float32, la kernel.Layout, lda int, b kernel.Factor, k int) kernel.Part {
+	return kernel.Part{A: kernel.Factor{Data: a, Layout: la, Stride: lda}, B: b, K: k}
+}
+
+// TestProducts compares the products with those of the CPU, bit by bit.
+func TestProducts(t *testing.T) {
+	e := engine(t)
+	elements := 0
+	for s := range *shapes {
+		r := rand.New(rand.NewPCG(1, uint64(s)))
+		m, n, k := 1+r.IntN(300), 1+r.IntN(300), 1+r.IntN(700)
+		if r.IntN(3) == 0 {
+			m, n, k = (m+7)/8*8, (n+31)/32*32, (k+255)/256*256
+		}
+		infinite := s%5 == 4
+		a, b, extra := values(r, m*k, infinite), values(r, n*k, infinite), r.IntN(3)
+		ldd := n + extra
+		before := values(r, m*ldd, false)
+		check := func(what string, got, want []float32, ok bool) {
+			t.Helper()
+			elements += len(want)
+			if bad := differ(got, want); !ok || bad > 0 {
+				t.Fatalf("%s %d x %d x %d, shape %d: computed %v, %d of %d elements differ", what, m, n, k, s, ok, bad, len(want))
+			}
+		}
+
+		var packed kernel.Packed
+		packed.Pack(b, n, k, k)
+		got, want := slices.Clone(before), slices.Clone(before)
+		packed.MulT(want, a, m, ldd, k, 0, n)
+		check("packed", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
+			Parts: []kernel.Part{part(a, kernel.ByRow, k, packed.Factor(), k)}}) || ldd == 0)
+
+		got, want = slices.Clone(before), slices.Clone(before)
+		kernel.MatMul(want, a, b, m, n, k, ldd, k, n)
+		check("by position", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
+			Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}))
+
+		// two parts are added; a is [k, m]
+		got, want = slices.Clone(before[:m*n]), slices.Clone(before[:m*n])
+		transposed, product := make([]float32, m*k), make([]float32, m*n)
+		for i := range m {
+			for p := range k {
+				transposed[i*k+p] = a[p*m+i]
+			}
+		}
+		p := part(a, kernel.ByPosition, m, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)
+		for range 2 {
+			kernel.MatMul(product, transposed, b, m, n, k, n, k, n)
+			kernel.Add(want, want, product)
+		}
+		check("added", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Sum: kernel.AddParts, Parts: []kernel.Part{p, p}}))
+
+		// the lower triangle of moments of x [k, n]
+		got, want = values(r, n*n, false), nil
+		want = slices.Clone(got)
+		packed.Resize(n, k)
+		packed.PackColumns(b, 0, n, n)
+		p = part(b, kernel.ByPosition, n, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)
+		for range 2 {
+			packed.Syrk(want, b, 0, n, 0, n, n, n)
+		}
+		check("moments", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower, Parts: []kernel.Part{p, p}}))
+	}
+	if e.Err() != nil {
+		t.Fatal(e.Err())
+	}
+	fmt.Printf("%s: %d shapes of 4 products, %d elements, 0 with other bits\n", e.Card(), *shapes, elements)
+}
+
+// TestPieces computes a product whose rows do not fit at once, and one that does not fit at all.
+func TestPieces(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(2, 2))
+	m, n, k := 5, 40, 300
+	a, b := values(r, m*k, false), values(r, n*k, false)
+	got, want := make([]float32, m*n), make([]float32, m*n)
+	p := kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
+		Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}
+	e.limit = 1000
+	if e.Multiply(&p) || e.Err() != nil || differ(got, want) > 0 {
+		t.Errorf("a product that does not fit was computed, or failed: %v", e.Err())
+	}
+	e.limit = 1 << 20
+	e.piece = 4 * k * 2
+	kernel.MatMul(want, a, b, m, n, k, n, k, n)
+	if !e.Multiply(&p) || differ(got, want) > 0 {
+		t.Errorf("in pieces, %d elements differ", differ(got, want))
+	}
+}
+
+// TestOpen refuses what cannot be used.
+func TestOpen(t *testing.T) {
+	engine(t)
+	if _, err := Open(99, 0); err == nil {
+		t.Error("card 99 was opened")
+	}
+	t.Setenv("LLMEXPORT_CUDA_DRIVER", filepath.Join(t.TempDir(), "none.so"))
+	if _, err := Open(0, 0); err == nil {
+		t.Error("a driver that does not exist was opened")
+	}
+}
+
+// TestLarge times products as calibration makes them, with and without their copies.
+func TestLarge(t *testing.T) {
+	if !*large {
+		t.Skip("without -large")
+	}
+	e := engine(t)
+	threads := 0
+	for _, s := range [][3]int{{2048, 4096, 4096}, {2048, 12288, 4096}, {2048, 4096, 12288}} {
+		m, n, k := s[0], s[1], s[2]
+		r := rand.New(rand.NewPCG(3, 3))
+		a, b := values(r, m*k, false), values(r, n*k, false)
+		var packed kernel.Packed
+		packed.Pack(b, n, k, k)
+		got, want := make([]float32, m*n), make([]float32, m*n)
+		p := kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{part(a, kernel.ByRow, k, packed.Factor(), k)}}
+		best := time.Hour
+		for range 3 {
+			at := time.Now()
+			if !e.Multiply(&p) {
+				t.Fatal(e.Err())
+			}
+			best = min(best, time.Since(at))
+		}
+		at := time.Now()
+		kernel.Parallel(threads, (n+127)/128, func(u, end int) { packed.MulT(want, a, m, n, k, u*128, min(end*128, n)) })
+		cpu := time.Since(at)
+		fmt.Printf("linear  %5d x %5d x %5d: card with copies %7.1f ms, CPU %7.1f ms, %d differ\n", m, n, k, best.Seconds()*1e3, cpu.Seconds()*1e3, differ(got, want))
+	}
+	for _, n := range []int{4096, 12288} {
+		const tokens, windows = 2048, 4
+		r := rand.New(rand.NewPCG(4, 4))
+		x := values(r, windows*tokens*n, false)
+		got, want := make([]float32, n*n), make([]float32, n*n)
+		p := kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower}
+		for w := range windows {
+			f := x[w*tokens*n : (w+1)*tokens*n]
+			p.Parts = append(p.Parts, part(f, kernel.ByPosition, n, kernel.Factor{Data: f, Layout: kernel.ByPosition, Stride: n}, tokens))
+		}
+		at := time.Now()
+		if !e.Multiply(&p) {
+			t.Fatal(e.Err())
+		}
+		card := time.Since(at)
+		at = time.Now()
+		for w := range windows {
+			var packed kernel.Packed
+			packed.Resize(n, tokens)
+			packed.PackColumns(x[w*tokens*n:], 0, n, n)
+			kernel.Parallel(threads, n/64, func(u, end int) {
+				for ; u < end; u++ {
+					packed.Syrk(want, x[w*tokens*n:(w+1)*tokens*n], u*64, u*64+64, 0, n, n, n)
+				}
+			})
+		}
+		fmt.Printf("moments %5d, %d windows of %d: card with copies %7.1f ms, CPU %7.1f ms, %d differ\n", n, windows, tokens, card.Seconds()*1e3,
+			time.Since(at).Seconds()*1e3, differ(got, want))
+	}
+}

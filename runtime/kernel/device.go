@@ -1,0 +1,71 @@
+package kernel
+
+// Device computes large products elsewhere than on this CPU, with the bits of this package.
+type Device interface {
+	// Multiply computes a product and reports whether it did. If not, because it is too small or too large for the device or because
+	// the device failed, the caller computes it: a Dst that is added to is as before, one that is written may have some of its sums.
+	// Several goroutines may call it.
+	Multiply(p *Product) bool
+}
+
+// Product is a float32 product for a [Device]: a [Rows, Cols] matrix of sums over positions, for every part a · bᵀ in the order of
+// sums of [MatMulT]. Row i of Dst begins at Dst[i*Stride].
+type Product struct {
+	Dst                []float32
+	Rows, Cols, Stride int
+	Sum                Sum
+	Parts              []Part // one at [Write]
+}
+
+// Part is a pair of factors with K positions: A has as many rows as the product, B as many as it has columns.
+type Part struct {
+	A, B Factor
+	K    int
+}
+
+// Sum is what a product does with its sums.
+type Sum uint8
+
+const (
+	// Write makes the sums the elements of Dst.
+	Write Sum = iota
+	// AddParts adds the sum of every part to Dst, part by part.
+	AddParts
+	// AddLower adds every segment of the sum of every part to the lower triangle of Dst, see [Packed.Syrk]. Elements above the
+	// diagonal may change.
+	AddLower
+)
+
+// Layout says where element (row, position) of a factor is.
+type Layout uint8
+
+const (
+	// ByRow is f[row*ld+position].
+	ByRow Layout = iota
+	// ByPosition is f[position*ld+row].
+	ByPosition
+	// ByPanel is the layout of [Packed], ld being its number of columns.
+	ByPanel
+)
+
+// Factor is a matrix in memory.
+type Factor struct {
+	Data   []float32
+	Layout Layout
+	Stride int
+}
+
+// Factor returns the matrix as the right-hand side of a [Product].
+func (p *Packed) Factor() Factor { return Factor{p.panels, ByPanel, p.cols} }
+
+// device is set once, before the first product, as the tier is.
+var device Device
+
+// SetDevice makes d the device of this process, for callers of [Offload]. It is called at most once, before any product.
+func SetDevice(d Device) { device = d }
+
+// Offload lets the device of this process compute p, if there is one; otherwise, and if it reports false, the caller computes p.
+func Offload(p *Product) bool { return device != nil && device.Multiply(p) }
+
+// HasDevice reports whether [Offload] may compute something.
+func HasDevice() bool { return device != nil }
