@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,9 +27,12 @@ func (t *tool) reproduceCommand() *cli.Command {
 		Usage:     "rebuild a package from its manifest and compare every byte",
 		ArgsUsage: "DIR",
 		Description: "The source is the recorded revision of the repository, or the directory given by --source. The package is built in a\n" +
-			"temporary directory with a cache of its own. The exit code is 3 when the result differs.",
+			"temporary directory with a cache of its own. The exit code is 3 when the result differs.\n\n" +
+			"--layers makes a sample only: the matrices of the named layers are encoded again over those that the package has before them,\n" +
+			"on text that is made again. Bits of a budget are taken from the package.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory to build from"},
+			&cli.StringFlag{Name: "layers", Usage: "`LIST` of layers to make again, such as 0,17 or 0-3; the first layer is 0"},
 			&cli.StringFlag{Name: "base", Value: ".", Usage: "`DIR` that paths in the recipe, for example of texts, are relative to"},
 			&cli.StringFlag{Name: "tmp", Usage: "parent `DIR` of the temporary directory; needs room for two packages"},
 			&cli.StringFlag{Name: "memory", Usage: "memory limit `SIZE`"},
@@ -38,6 +42,7 @@ func (t *tool) reproduceCommand() *cli.Command {
 		CustomHelpTemplate: help(
 			"llmexport reproduce dist/qwen3-0.6b-int4",
 			"llmexport reproduce dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B",
+			"llmexport reproduce dist/qwen3-8b-int4 --layers 0,17",
 		),
 		Action: t.reproduce,
 	}
@@ -71,7 +76,15 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	built, sum, err := t.rebuild(c.Context, r, c.String("source"), m, tmp)
+	x, err := t.rebuilding(c.Context, r, c.String("source"), m, tmp)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	if c.IsSet("layers") {
+		return t.recode(c, x, dir)
+	}
+	built, sum, err := t.rebuild(c.Context, x)
 	if err != nil {
 		return err
 	}
@@ -101,19 +114,28 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 	return err
 }
 
-// rebuild makes the package of a recipe below tmp, from a copy of source if it is not empty, and returns its directory
-// and digest.
-func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, digest.Digest, error) {
+// rebuilding is the run that makes a package again, with a cache of its own.
+type rebuilding struct {
+	*stage.Run
+	store *pipeline.Directory
+}
+
+func (x *rebuilding) close() {
+	x.Close()
+	x.store.Close()
+}
+
+// rebuilding prepares making the package of a recipe below tmp, from a copy of local if it is not empty.
+func (t *tool) rebuilding(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (*rebuilding, error) {
 	x, err := t.task(ctx, r)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	defer x.Close()
 	store, err := pipeline.OpenStore(filepath.Join(tmp, "cache"))
 	if err != nil {
-		return "", "", err
+		x.Close()
+		return nil, err
 	}
-	defer store.Close()
 	x.Store = store
 	x.Fetch.Local, x.Fetch.Access = local, &m.Source.Access
 	x.Fetch.Want = make([]hub.File, len(m.Source.Files))
@@ -121,20 +143,73 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 		x.Fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
 	}
 	holdMemory(x.Limits.Memory)
-	// Publishing is left out: the result is compared where it was made.
-	_, err = x.Execute(ctx, x.Verify.String())
+	return &rebuilding{x, store}, nil
+}
+
+// rebuild makes the package again and returns its directory and digest. Publishing is left out: the result is compared where it was made.
+func (t *tool) rebuild(ctx context.Context, x *rebuilding) (string, digest.Digest, error) {
+	_, err := x.Execute(ctx, x.Verify.String())
 	t.progress.stop()
-	var other *source.OtherError
-	if errors.As(err, &other) {
-		return "", "", &verdictError{other.Error()}
-	}
 	var failed *stage.FailedError
 	if err != nil && !errors.As(err, &failed) {
-		return "", "", err
+		return "", "", otherSource(err)
 	}
 	p, err := place.Open(x.Package())
 	if err != nil {
 		return "", "", err
 	}
 	return p.Dir, p.Manifest.Digest, nil
+}
+
+// otherSource makes a verdict of the error that a source is not that of a package.
+func otherSource(err error) error {
+	if other := (*source.OtherError)(nil); errors.As(err, &other) {
+		return &verdictError{other.Error()}
+	}
+	return err
+}
+
+// recode makes the layers of --layers again, and prints how they compare with those of the package.
+func (t *tool) recode(c *cli.Context, x *rebuilding, dir string) error {
+	layers, err := parseRanges(c.String("layers"))
+	if err != nil {
+		return exit.Usagef("--layers %s: %v", c.String("layers"), err)
+	}
+	p, err := place.OpenVerified(c.Context, dir)
+	if err != nil {
+		return err
+	}
+	list, err := x.Recode(c.Context, p, layers)
+	t.progress.stop()
+	if none := (*stage.NoLayerError)(nil); errors.As(err, &none) {
+		return exit.Usagef("--layers %s: %v", c.String("layers"), err)
+	}
+	if err != nil {
+		return otherSource(err)
+	}
+	different := 0
+	for _, l := range list {
+		different += len(l.Different)
+	}
+	if c.Bool("json") {
+		err = t.printJSON(struct {
+			Digest digest.Digest        `json:"digest"`
+			Equal  bool                 `json:"equal"`
+			Layers []stage.RecodedLayer `json:"layers"`
+		}{p.Manifest.Digest, different == 0, list})
+	} else {
+		for _, l := range list {
+			text := fmt.Sprintf("layer %d: %d matrices equal", l.Layer, l.Matrices)
+			if n := len(l.Different); n > 0 {
+				text = fmt.Sprintf("layer %d: %d of %d matrices differ: %s", l.Layer, n, l.Matrices, strings.Join(l.Different, ", "))
+			}
+			if _, err = fmt.Fprintln(t.stdout, text); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil && different > 0 {
+		err = &verdictError{fmt.Sprintf("%s was not reproduced: %d matrices differ", dir, different)}
+	}
+	return err
 }

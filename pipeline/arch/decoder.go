@@ -363,10 +363,8 @@ type Rope struct {
 // Linears calls f with every linear layer and its name within the model ("layers.0.attention.q", "head", "dense.0"),
 // in the order of the computation. A tied head is included.
 func (d *Decoder) Linears(f func(name string, l *Linear)) {
-	for i, layer := range d.Layers {
-		for _, b := range layer {
-			b.Block.linears(func(name string, l *Linear) { f(layerName(i)+name, l) })
-		}
+	for i := range d.Layers {
+		d.LayerLinears(i, f)
 	}
 	if d.Pooling == nil {
 		f("head", &d.Head)
@@ -374,6 +372,13 @@ func (d *Decoder) Linears(f func(name string, l *Linear)) {
 	}
 	for i := range d.Pooling.Dense {
 		f("dense."+strconv.Itoa(i), &d.Pooling.Dense[i].Linear)
+	}
+}
+
+// LayerLinears calls f as Linears does with those of one layer.
+func (d *Decoder) LayerLinears(i int, f func(name string, l *Linear)) {
+	for _, b := range d.Layers[i] {
+		b.Block.linears(func(name string, l *Linear) { f(layerName(i)+name, l) })
 	}
 }
 

@@ -9,6 +9,7 @@ package calibrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rs/zerolog"
@@ -108,27 +109,35 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 		return nil, err
 	}
 	defer f.close()
-	if o.Source, err = rewrite(ctx, o, s, f); err != nil {
+	if err := quantize(ctx, o, s, f, len(o.Decoder.Layers)); err != nil {
 		return nil, err
+	}
+	return f, f.close()
+}
+
+// quantize encodes the matrices that f lacks, those of the first layers alone if there are more.
+func quantize(ctx context.Context, o Options, s Scheme, f *Finished, layers int) (err error) {
+	if o.Source, err = rewrite(ctx, o, s, f); err != nil {
+		return err
 	}
 	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	q := &quantization{Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)}, finished: f}
+	q := &quantization{
+		Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)},
+		finished: f, layers: layers,
+	}
 	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
 	if !o.Decoder.Tied { // otherwise the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
 	}
 	for _, x := range o.Shown {
 		if err := x.linears(o.Source, func(l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) }); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := q.run(ctx); err != nil {
-		return nil, err
-	}
-	return f, f.close()
+	return q.run(ctx)
 }
 
 // quantization is the state of Quantize.
@@ -138,6 +147,7 @@ type quantization struct {
 	model       *forward.Model
 	coder       coder
 	finished    *Finished
+	layers      int // see quantize
 	done, total int64
 	outputs     *outputMoments // or nil
 }
@@ -165,7 +175,17 @@ func (q *quantization) run(ctx context.Context) error {
 	w.embedding = table
 	q.visiting(w)
 	w.prompted(q.Prompts, q.Skip, of)
-	err = w.run(ctx)
+	if q.layers < len(q.Decoder.Layers) {
+		w.after = func(_ context.Context, layer int) error {
+			if layer+1 == q.layers {
+				return errStopped
+			}
+			return nil
+		}
+	}
+	if err = w.run(ctx); errors.Is(err, errStopped) {
+		return nil
+	}
 	if err == nil {
 		q.warnUnseen(ctx)
 	}
