@@ -36,8 +36,9 @@ func addDevice(app *cli.App) {
 	}
 	app.After = func(c *cli.Context) error {
 		if card != nil {
-			products, work := card.Work()
-			zerolog.Ctx(c.Context).Debug().Int64("products", products).Float64("teraflop", float64(work)*2e-12).Msg("computed on the card")
+			s := card.Spent()
+			zerolog.Ctx(c.Context).Debug().Int64("products", s.Products).Float64("teraflop", float64(s.Multiplications)*2e-12).
+				Int64("sent", s.Sent).Int64("received", s.Received).Msg("computed on the card")
 		}
 		if after != nil {
 			return after(c)

@@ -24,6 +24,8 @@ type moments struct {
 	// sinks requests that sinks are shortened; lengths are the squared lengths of all inputs so far.
 	sinks   bool
 	lengths []float32
+
+	stay bool // the sums may stay on a device until stats, their only reader
 }
 
 // sinkLength is the squared length, in medians of all inputs, beyond which an input counts as one of this length.
@@ -37,7 +39,7 @@ const sinkLength = 2000
 // newInputMoments returns moments of inputs of linear layers, in which sinks are shortened.
 func newInputMoments(cols int, cross bool) *moments {
 	m := newMoments(cols, cross)
-	m.sinks = true
+	m.sinks, m.stay = true, true
 	return m
 }
 
@@ -189,7 +191,7 @@ func (m *moments) offload(quantized, float []float32, windows, size, skip, n int
 		}
 		return list
 	}
-	p := kernel.Product{Dst: m.hessian, Rows: m.cols, Cols: m.cols, Stride: m.cols, Sum: kernel.AddLower, Parts: parts(quantized)}
+	p := kernel.Product{Dst: m.hessian, Rows: m.cols, Cols: m.cols, Stride: m.cols, Sum: kernel.AddLower, Parts: parts(quantized), Stay: m.stay}
 	hessian = kernel.Offload(&p)
 	if !cross {
 		p.Dst, p.Sum, p.Parts = m.cross, kernel.AddParts, parts(float)
@@ -209,6 +211,11 @@ func (m *moments) addCross(p piece, product, float []float32, quantized *kernel.
 
 // stats divides by the number of tokens and fills the upper half. The moments cannot be used afterwards.
 func (m *moments) stats(threads int) (*quant.Stats, error) {
+	for _, sum := range [][]float32{m.hessian, m.cross} {
+		if err := kernel.Settle(sum); err != nil {
+			return nil, err
+		}
+	}
 	factor := 1 / float32(max(m.tokens, 1))
 	var broken atomic.Bool
 	kernel.Parallel(threads, (m.cols+mirrorRows-1)/mirrorRows, func(u, end int) {

@@ -190,11 +190,12 @@ func multiply(threads int, x []float32, n int, all ...factor) {
 
 // offload lets the device compute products, and returns the others.
 func offload(threads int, x []float32, n int, all []factor) (others []factor) {
+	version := kernel.NewVersion()
 	for _, f := range all {
 		cols, width := f.packed.Cols(), f.packed.Rows()
 		if n == 0 || width == 0 || !kernel.Offload(&kernel.Product{
 			Dst: f.dst[f.at:], Rows: n, Cols: width, Stride: f.width,
-			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols}, B: f.packed.Factor(), K: cols}},
+			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols, Version: version}, B: f.packed.Factor(), K: cols}},
 		}) {
 			others = append(others, f)
 			continue
@@ -310,7 +311,8 @@ type Linear struct {
 	model   *Model
 	threads int
 	packed  kernel.Packed
-	ready   bool // packed holds W
+	ready   bool   // packed holds W
+	version uint64 // of W
 }
 
 // linearOf returns a linear layer that is not in memory.
@@ -332,7 +334,7 @@ func (l *Linear) Load() (err error) {
 	if l.W, err = l.model.values(l.Weight); err == nil && l.of.Bias.Tensor != "" {
 		l.Bias, err = l.model.values(l.of.Bias)
 	}
-	l.ready = false
+	l.ready, l.version = false, kernel.NewVersion()
 	return err
 }
 
@@ -350,7 +352,7 @@ func (l *Linear) Set(w []float32) {
 	if len(w) != l.Rows*l.Cols {
 		panic(fmt.Sprintf("internal error: forward.Linear.Set: %d weights for %d x %d", len(w), l.Rows, l.Cols))
 	}
-	l.W, l.ready = w, false
+	l.W, l.ready, l.version = w, false, kernel.NewVersion()
 }
 
 // apply is dst = x · Wᵀ + Bias: x [n, Cols], dst [n, Rows].
@@ -385,7 +387,7 @@ func (l *Linear) back(dst, dy []float32) {
 		Dst: dst, Rows: n, Cols: l.Cols, Stride: l.Cols,
 		Parts: []kernel.Part{{
 			A: kernel.Factor{Data: dy, Layout: kernel.ByRow, Stride: l.Rows},
-			B: kernel.Factor{Data: l.W, Layout: kernel.ByPosition, Stride: l.Cols}, K: l.Rows,
+			B: kernel.Factor{Data: l.W, Layout: kernel.ByPosition, Stride: l.Cols, Version: l.version}, K: l.Rows,
 		}},
 	}) {
 		return

@@ -65,7 +65,7 @@ func TestShared(t *testing.T) {
 		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm",
 		"SincosLimit": "Sincos", "PanelRows": "Packed",
 		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload",
-		"AddParts": "Offload", "Parallel": "", "NonFinite": "",
+		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "",
 	}
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -1,11 +1,15 @@
 package kernel
 
+import "sync/atomic"
+
 // Device computes large products elsewhere than on this CPU, with the bits of this package.
 type Device interface {
 	// Multiply computes a product and reports whether it did. If not, because it is too small or too large for the device or because
 	// the device failed, the caller computes it: a Dst that is added to is as before, one that is written may have some of its sums.
 	// Several goroutines may call it.
 	Multiply(p *Product) bool
+	// Settle brings a result that stays on the device, see [Product], to dst, its memory. It returns an error if the device lost it.
+	Settle(dst []float32) error
 }
 
 // Product is a float32 product for a [Device]: a [Rows, Cols] matrix of sums over positions, for every part a · bᵀ in the order of
@@ -15,6 +19,9 @@ type Product struct {
 	Rows, Cols, Stride int
 	Sum                Sum
 	Parts              []Part // one at [Write]
+	// Stay lets the device keep a Dst that is added to: only [Settle] brings it here, and until then all products that are added to it
+	// stay there, too. Whoever reads or writes Dst otherwise calls Settle before. A product that the caller computes is settled.
+	Stay bool
 }
 
 // Part is a pair of factors with K positions: A has as many rows as the product, B as many as it has columns.
@@ -53,10 +60,20 @@ type Factor struct {
 	Data   []float32
 	Layout Layout
 	Stride int
+	// Version names the content of Data, so that a device need not be given it twice, see [NewVersion]; 0 is content without a name.
+	Version uint64
 }
 
+var versions atomic.Uint64
+
+// NewVersion returns a name for what is in some memory now, which no other content has.
+func NewVersion() uint64 { return versions.Add(1) }
+
 // Factor returns the matrix as the right-hand side of a [Product].
-func (p *Packed) Factor() Factor { return Factor{p.panels, ByPanel, p.cols} }
+func (p *Packed) Factor() Factor { return Factor{p.panels, ByPanel, p.cols, atomic.LoadUint64(&p.version)} }
+
+// changed is called before rows or columns of p change.
+func (p *Packed) changed() { atomic.StoreUint64(&p.version, NewVersion()) }
 
 // device is set once, before the first product, as the tier is.
 var device Device
@@ -69,3 +86,11 @@ func Offload(p *Product) bool { return device != nil && device.Multiply(p) }
 
 // HasDevice reports whether [Offload] may compute something.
 func HasDevice() bool { return device != nil }
+
+// Settle brings a result that the device of this process may have kept to dst, see [Product].
+func Settle(dst []float32) error {
+	if device == nil {
+		return nil
+	}
+	return device.Settle(dst)
+}

@@ -10,6 +10,7 @@ const PanelRows = 32
 type Packed struct {
 	panels     []float32
 	rows, cols int
+	version    uint64 // see [Factor]
 }
 
 // Rows is the number of rows of the matrix, the columns of a product.
@@ -39,6 +40,7 @@ func (p *Packed) Pack(b []float32, n, k, ldb int) {
 // multiple of PanelRows, and so is rows unless they are the last ones. Goroutines may pack different rows.
 func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
 	checkMatrix("Packed.PackRows", "b", len(b), rows, p.cols, ldb)
+	p.changed()
 	side := gemmSide{layout: gemmByRow, f: b, ld: ldb}
 	packPanels(p.panels, &side, lo, rows, p.rows, p.cols)
 }
@@ -46,6 +48,7 @@ func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
 // PackColumns is PackRows for columns lo to lo+cols-1 of the matrix b [Cols, Rows], whose row t begins at b[t*ldb]: p is bᵀ.
 func (p *Packed) PackColumns(b []float32, lo, cols, ldb int) {
 	checkMatrix("Packed.PackColumns", "b", len(b), p.cols, lo+cols, ldb)
+	p.changed()
 	side := gemmSide{layout: gemmByPosition, f: b[min(lo, len(b)):], ld: ldb}
 	packPanels(p.panels, &side, lo, cols, p.rows, p.cols)
 }
@@ -92,6 +95,7 @@ func (p *Packed) multiply(dst, a []float32, m, ldd, lda, lo, hi, from, to int) {
 
 // SetRow replaces row j by row, which has Cols elements.
 func (p *Packed) SetRow(j int, row []float32) {
+	p.changed()
 	panel := p.panels[j/PanelRows*PanelRows*p.cols:][:PanelRows*p.cols]
 	for i, v := range row[:p.cols] {
 		panel[i*PanelRows+j%PanelRows] = v
@@ -100,6 +104,7 @@ func (p *Packed) SetRow(j int, row []float32) {
 
 // SetColumn replaces column i by column, which has Rows elements.
 func (p *Packed) SetColumn(i int, column []float32) {
+	p.changed()
 	for j := 0; j < p.rows; j += PanelRows {
 		copy(p.panels[j*p.cols+i*PanelRows:][:PanelRows], column[j:p.rows])
 	}

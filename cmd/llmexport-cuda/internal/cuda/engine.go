@@ -46,15 +46,32 @@ type Engine struct {
 	least   int        // of multiplications
 
 	mu     sync.Mutex
-	failed error  // of the first call that failed; the card is not used afterwards
-	limit  uint64 // of all buffers
-	piece  int    // bytes, see pieceBytes
-	a, b   buffer // factors
-	c, d   buffer // results, and those of a part
+	failed error             // of the first call that failed; the card is not used afterwards
+	limit  uint64            // of all buffers
+	piece  int               // bytes, see pieceBytes
+	a, b   buffer            // factors that are not kept
+	inA    uint64            // the version of what is in a, or 0
+	c, d   buffer            // results, and those of a part
+	kept   map[uint64]*kept  // factors by version
+	held   map[*float32]held // results that stay, by their first element
 	host   []float32
 
-	// Calls and Work count products computed and their multiplications.
-	calls, work int64
+	spent Spent
+}
+
+// Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.
+type Spent struct{ Products, Multiplications, Sent, Received int64 }
+
+// kept is a factor that is on the card for other products.
+type kept struct {
+	buffer
+	used int64 // the product that used it last, see Spent
+}
+
+// held is a result that stays on the card.
+type held struct {
+	buffer
+	dst []float32 // is not collected meanwhile
 }
 
 // kinds of kernels.
@@ -92,7 +109,7 @@ func Open(n int, limit uint64) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, piece: pieceBytes}
+	e := &Engine{card: card, driver: d, least: leastWork, piece: pieceBytes, kept: map[uint64]*kept{}, held: map[*float32]held{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
 	}
@@ -143,15 +160,28 @@ func (e *Engine) Err() error {
 	return e.failed
 }
 
-// Work is the number of products that the card computed, and of their multiplications.
-func (e *Engine) Work() (products, multiplications int64) {
+// Spent is what the card has done so far.
+func (e *Engine) Spent() Spent {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.calls, e.work
+	return e.spent
 }
 
 // Multiply implements [kernel.Device].
 func (e *Engine) Multiply(p *kernel.Product) bool {
+	if p.Rows == 0 || p.Cols == 0 {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.multiply(p) {
+		return true
+	}
+	_ = e.settle(p.Dst) // an error is that of the next Settle, too
+	return false
+}
+
+func (e *Engine) multiply(p *kernel.Product) bool {
 	work := 0
 	for _, part := range p.Parts {
 		if part.K == 0 {
@@ -159,13 +189,8 @@ func (e *Engine) Multiply(p *kernel.Product) bool {
 		}
 		work += p.Rows * p.Cols * part.K
 	}
-	if p.Rows == 0 || p.Cols == 0 || work == 0 || work < e.least {
-		return false
-	}
 	kind := kindOf(p)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if kind < 0 || e.failed != nil {
+	if work == 0 || work < e.least || kind < 0 || e.failed != nil {
 		return false
 	}
 	goruntime.LockOSThread()
@@ -173,16 +198,38 @@ func (e *Engine) Multiply(p *kernel.Product) bool {
 	if !e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context)) {
 		return false
 	}
-	if p.Sum == kernel.Write {
-		if !e.write(p, kind) {
-			return false
-		}
-	} else if !e.add(p, kind) {
+	e.spent.Products++
+	if done := p.Sum == kernel.Write && e.write(p, kind) || p.Sum != kernel.Write && e.add(p, kind); !done {
+		e.spent.Products--
 		return false
 	}
-	e.calls++
-	e.work += int64(work)
+	e.spent.Multiplications += int64(work)
 	return true
+}
+
+// Settle implements [kernel.Device].
+func (e *Engine) Settle(dst []float32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.settle(dst)
+}
+
+func (e *Engine) settle(dst []float32) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	h, ok := e.held[&dst[0]]
+	if !ok {
+		return nil
+	}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if e.failed == nil && e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context)) && e.receive(h.dst, h.buffer, 1, len(h.dst), len(h.dst)) {
+		delete(e.held, &dst[0])
+		e.release(&h.buffer)
+		return nil
+	}
+	return fmt.Errorf("sums that only the card had are lost, run again to go on after the last finished matrix: %w", e.failed)
 }
 
 // kindOf is the kernel of a product, or -1.
@@ -215,37 +262,83 @@ func (e *Engine) do(call string, rc int32) bool {
 	return rc == 0
 }
 
+// scratch are the buffers that every product uses.
+func (e *Engine) scratch() []*buffer { return []*buffer{&e.a, &e.b, &e.c, &e.d} }
+
 // room makes the buffers at least so large. It reports false if the limit does not allow that.
 func (e *Engine) room(sizes map[*buffer]uint64) bool {
-	need := uint64(0)
-	for _, b := range []*buffer{&e.a, &e.b, &e.c, &e.d} {
+	need, least := uint64(0), uint64(0)
+	for _, b := range e.scratch() {
 		need += max(b.size, sizes[b])
+		least += sizes[b]
 	}
-	if need > e.limit { // only what this product needs
-		need = 0
-		for _, n := range sizes {
-			need += n
-		}
-		if need > e.limit {
+	if !e.within(need) { // only what this product needs
+		if !e.within(least) {
 			return false
 		}
-		for _, b := range []*buffer{&e.a, &e.b, &e.c, &e.d} {
+		for _, b := range e.scratch() {
 			e.release(b)
 		}
+		e.inA = 0
 	}
 	for b, n := range sizes {
 		if b.size >= n {
 			continue
 		}
+		if b == &e.a {
+			e.inA = 0
+		}
 		e.release(b)
-		if rc := e.driver.alloc(&b.at, n); rc == 2 { // another program took the memory
-			b.at = 0
-			return false
-		} else if !e.do("cuMemAlloc", rc) {
+		if !e.allocate(b, n) {
 			return false
 		}
-		b.size = n
 	}
+	return true
+}
+
+// within gives factors up that other products used, those used least recently first, until so many bytes of other buffers are within
+// the limit, and reports whether they are.
+func (e *Engine) within(need uint64) bool {
+	for _, h := range e.held {
+		need += h.size
+	}
+	for _, k := range e.kept {
+		need += k.size
+	}
+	for need > e.limit {
+		oldest := uint64(0)
+		for version, k := range e.kept {
+			if k.used != e.spent.Products && (oldest == 0 || k.used < e.kept[oldest].used) {
+				oldest = version
+			}
+		}
+		if oldest == 0 {
+			return false
+		}
+		need -= e.kept[oldest].size
+		e.release(&e.kept[oldest].buffer)
+		delete(e.kept, oldest)
+	}
+	return true
+}
+
+// more makes a buffer besides those of all products, if the limit allows that.
+func (e *Engine) more(n uint64) (b buffer, ok bool) {
+	need := n
+	for _, s := range e.scratch() {
+		need += s.size
+	}
+	return b, e.within(need) && e.allocate(&b, n)
+}
+
+func (e *Engine) allocate(b *buffer, n uint64) bool {
+	if rc := e.driver.alloc(&b.at, n); rc == 2 { // another program took the memory
+		b.at = 0
+		return false
+	} else if !e.do("cuMemAlloc", rc) {
+		return false
+	}
+	b.size = n
 	return true
 }
 
@@ -254,6 +347,26 @@ func (e *Engine) release(b *buffer) {
 		e.do("cuMemFree", e.driver.free(b.at))
 	}
 	*b = buffer{}
+}
+
+// keep finds a factor of n values on the card, or brings it there if its content has a name. It reports false if it has to be brought
+// for this product alone.
+func (e *Engine) keep(f kernel.Factor, n int) (buffer, bool) {
+	size := 4 * uint64(n)
+	if f.Version == 0 {
+		return buffer{}, false
+	}
+	if k := e.kept[f.Version]; k != nil {
+		k.used = e.spent.Products
+		return k.buffer, k.size == size
+	}
+	b, ok := e.more(size)
+	if !ok || !e.send(b, f.Data[:n]) {
+		e.release(&b)
+		return buffer{}, false
+	}
+	e.kept[f.Version] = &kept{b, e.spent.Products}
+	return b, true
 }
 
 // extent is the number of floats of a factor of so many rows.
@@ -275,37 +388,84 @@ func (e *Engine) write(p *kernel.Product, kind int) bool {
 	part := p.Parts[0]
 	step := min(p.Rows, max(1, e.piece/4/max(p.Cols, part.A.Stride)))
 	nb := extent(part.B, p.Cols, part.K)
-	if !e.room(map[*buffer]uint64{&e.a: 4 * uint64(step*part.A.Stride), &e.b: 4 * uint64(nb), &e.c: 4 * uint64(step*p.Cols)}) || !e.send(e.b, part.B.Data[:nb]) {
+	sizes := map[*buffer]uint64{&e.a: 4 * uint64(extent(part.A, step, part.K)), &e.c: 4 * uint64(step*p.Cols)}
+	b, ok := e.keep(part.B, nb)
+	if !ok {
+		sizes[&e.b] = 4 * uint64(nb)
+	}
+	if e.failed != nil || !e.room(sizes) {
 		return false
 	}
+	if !ok {
+		if b = e.b; !e.send(b, part.B.Data[:nb]) {
+			return false
+		}
+	}
 	for i := 0; i < p.Rows; i += step {
-		rows := min(step, p.Rows-i)
-		from := part.A.Data[i*part.A.Stride:]
-		if !e.send(e.a, from[:extent(part.A, rows, part.K)]) ||
-			!e.run(kind, e.c, e.a, e.b, rows, p.Cols, part, p.Cols, 0) ||
-			!e.receive(p.Dst[i*p.Stride:], e.c, rows, p.Cols, p.Stride) {
+		rows, version := min(step, p.Rows-i), part.A.Version
+		if rows < p.Rows {
+			version = 0
+		}
+		if version == 0 || version != e.inA {
+			e.inA = 0
+			if !e.send(e.a, part.A.Data[i*part.A.Stride:][:extent(part.A, rows, part.K)]) {
+				return false
+			}
+			e.inA = version
+		}
+		if !e.run(kind, e.c, e.a, b, rows, p.Cols, part, p.Cols, 0) || !e.receive(p.Dst[i*p.Stride:], e.c, rows, p.Cols, p.Stride) {
 			return false
 		}
 	}
 	return true
 }
 
-// add adds products of parts to a result, which stays on the card meanwhile.
+// stay finds the result of a product on the card, or brings it there if it may stay. It reports false if it has to be brought for
+// this product alone.
+func (e *Engine) stay(p *kernel.Product) (buffer, bool) {
+	dst := p.Dst[:p.Rows*p.Cols]
+	if h, ok := e.held[&dst[0]]; ok {
+		return h.buffer, true
+	}
+	if !p.Stay {
+		return buffer{}, false
+	}
+	b, ok := e.more(4 * uint64(len(dst)))
+	if !ok || !e.send(b, dst) {
+		e.release(&b)
+		return buffer{}, false
+	}
+	e.held[&dst[0]] = held{b, dst}
+	return b, true
+}
+
+// add adds products of parts to a result, which is on the card meanwhile.
 func (e *Engine) add(p *kernel.Product, kind int) bool {
-	n, na, nb := p.Rows*p.Cols, 0, 0
 	if p.Stride != p.Cols {
 		return false
 	}
+	n, c := p.Rows*p.Cols, buffer{}
+	sizes := map[*buffer]uint64{&e.a: 0, &e.b: 0}
 	for _, part := range p.Parts {
-		na, nb = max(na, extent(part.A, p.Rows, part.K)), max(nb, extent(part.B, p.Cols, part.K))
+		sizes[&e.a] = max(sizes[&e.a], 4*uint64(extent(part.A, p.Rows, part.K)))
+		sizes[&e.b] = max(sizes[&e.b], 4*uint64(extent(part.B, p.Cols, part.K)))
 	}
-	sizes := map[*buffer]uint64{&e.a: 4 * uint64(na), &e.b: 4 * uint64(nb), &e.c: 4 * uint64(n)}
 	if p.Sum == kernel.AddParts {
-		sizes[&e.d] = sizes[&e.c]
+		sizes[&e.d] = 4 * uint64(n)
 	}
-	if !e.room(sizes) || !e.send(e.c, p.Dst[:n]) {
+	c, stays := e.stay(p)
+	if !stays {
+		sizes[&e.c] = 4 * uint64(n)
+	}
+	if e.failed != nil || !e.room(sizes) {
 		return false
 	}
+	if !stays {
+		if c = e.c; !e.send(c, p.Dst[:n]) {
+			return false
+		}
+	}
+	e.inA = 0
 	for _, part := range p.Parts {
 		a, b := part.A.Data[:extent(part.A, p.Rows, part.K)], part.B.Data[:extent(part.B, p.Cols, part.K)]
 		if !e.send(e.a, a) {
@@ -318,7 +478,7 @@ func (e *Engine) add(p *kernel.Product, kind int) bool {
 			}
 		}
 		if p.Sum == kernel.AddLower {
-			if !e.run(kind, e.c, e.a, at, p.Rows, p.Cols, part, p.Cols, 2) {
+			if !e.run(kind, c, e.a, at, p.Rows, p.Cols, part, p.Cols, 2) {
 				return false
 			}
 			continue
@@ -327,16 +487,17 @@ func (e *Engine) add(p *kernel.Product, kind int) bool {
 			return false
 		}
 		count := uint64(n)
-		arguments := []unsafe.Pointer{unsafe.Pointer(&e.c.at), unsafe.Pointer(&e.d.at), unsafe.Pointer(&count)}
+		arguments := []unsafe.Pointer{unsafe.Pointer(&c.at), unsafe.Pointer(&e.d.at), unsafe.Pointer(&count)}
 		if !e.do("cuLaunchKernel", e.driver.launch(e.kernels[sum], uint32((n+255)/256), 1, 1, 256, 1, 1, 0, 0, unsafe.Pointer(&arguments[0]), nil)) {
 			return false
 		}
 	}
-	return e.receive(p.Dst, e.c, p.Rows, p.Cols, p.Stride)
+	return stays || e.receive(p.Dst, c, p.Rows, p.Cols, p.Stride)
 }
 
 // send copies values to the card.
 func (e *Engine) send(to buffer, x []float32) bool {
+	e.spent.Sent += 4 * int64(len(x))
 	return e.do("cuMemcpyHtoD", e.driver.toDevice(to.at, unsafe.Pointer(&x[0]), 4*uint64(len(x))))
 }
 
@@ -346,6 +507,7 @@ func (e *Engine) receive(dst []float32, from buffer, rows, cols, stride int) boo
 		return false
 	}
 	n := rows * cols
+	e.spent.Received += 4 * int64(n)
 	whole := dst
 	if stride != cols {
 		if cap(e.host) < n {

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -165,6 +166,105 @@ func TestPieces(t *testing.T) {
 	kernel.MatMul(want, a, b, m, n, k, n, k, n)
 	if !e.Multiply(&p) || differ(got, want) > 0 {
 		t.Errorf("in pieces, %d elements differ", differ(got, want))
+	}
+}
+
+// TestKept sends weights once, and rows that several products read one after the other, and gives weights up where memory is short.
+func TestKept(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(5, 5))
+	const m, n, k, layers = 30, 64, 300, 4
+	weights := make([]kernel.Packed, layers)
+	for i := range weights {
+		weights[i].Pack(values(r, n*k, false), n, k, k)
+	}
+	pass := func(what string) (sent int64) {
+		t.Helper()
+		before := e.Spent().Sent
+		for i := range weights {
+			a, version := values(r, m*k, false), kernel.NewVersion()
+			got, want := make([]float32, m*n), make([]float32, m*n)
+			weights[i].MulT(want, a, m, n, k, 0, n)
+			for range 3 {
+				p := part(a, kernel.ByRow, k, weights[i].Factor(), k)
+				p.A.Version = version
+				if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) || differ(got, want) > 0 {
+					t.Fatalf("%s: %d elements of layer %d differ, %v", what, differ(got, want), i, e.Err())
+				}
+			}
+		}
+		return e.Spent().Sent - before
+	}
+	const rows, all = layers * m * k * 4, layers * n * k * 4
+	if got := pass("first"); got != rows+all {
+		t.Errorf("first pass: %d bytes sent, want %d", got, rows+all)
+	}
+	if got := pass("second"); got != rows {
+		t.Errorf("second pass: %d bytes sent, want %d", got, rows)
+	}
+	weights[1].SetRow(7, values(r, k, false))
+	if got := pass("changed"); got != rows+all/layers {
+		t.Errorf("after a change: %d bytes sent, want %d", got, rows+all/layers)
+	}
+	e.limit = all/2 + 1<<17 // what all products use, and half of the weights
+	if got := pass("short of memory"); got < rows+all/2 || e.Err() != nil {
+		t.Errorf("with little memory: %d bytes sent, %v", got, e.Err())
+	}
+}
+
+// TestStay adds products to a result that stays on the card, until it is settled.
+func TestStay(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	const n, k = 70, 300
+	for _, sum := range []kernel.Sum{kernel.AddParts, kernel.AddLower} {
+		e := engine(t)
+		start := values(r, n*n, false)
+		got, want := slices.Clone(start), slices.Clone(start)
+		product := func(dst []float32, stay bool) *kernel.Product {
+			x := values(rand.New(rand.NewPCG(7, uint64(e.Spent().Products))), n*k, false)
+			p := part(x, kernel.ByPosition, n, kernel.Factor{Data: x, Layout: kernel.ByPosition, Stride: n}, k)
+			return &kernel.Product{Dst: dst, Rows: n, Cols: n, Stride: n, Sum: sum, Parts: []kernel.Part{p, p}, Stay: stay}
+		}
+		var all []*kernel.Product
+		for range 3 {
+			p := product(got, true)
+			all = append(all, p)
+			if !e.Multiply(p) {
+				t.Fatal(e.Err())
+			}
+		}
+		if differ(got, start) != 0 || e.Spent().Received != 0 {
+			t.Errorf("sum %d: the result did not stay", sum)
+		}
+		for _, p := range all {
+			p.Dst, p.Stay = want, false
+			if !e.Multiply(p) {
+				t.Fatal(e.Err())
+			}
+		}
+		e.least = 1 << 40 // a product that the card leaves to its caller
+		if e.Multiply(product(got, true)) || differ(got, want) != 0 {
+			t.Errorf("sum %d: %d elements differ after a product that was left to the caller", sum, differ(got, want))
+		}
+		if e.least = 0; !e.Multiply(all[0]) || !e.Multiply(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: sum, Parts: all[0].Parts, Stay: true}) {
+			t.Fatal(e.Err())
+		}
+		if err := e.Settle(got); err != nil || differ(got, want) != 0 || len(e.held) != 0 {
+			t.Errorf("sum %d: %v, %d elements differ, %d results are held", sum, err, differ(got, want), len(e.held))
+		}
+		if err := e.Settle(got); err != nil {
+			t.Errorf("nothing to settle: %v", err)
+		}
+		if !e.Multiply(product(got, true)) {
+			t.Fatal(e.Err())
+		}
+		e.failed = errors.New("fell off the bus")
+		if e.Multiply(product(got, true)) {
+			t.Error("a card that failed computed")
+		}
+		if err := e.Settle(got); err == nil {
+			t.Error("sums that a card lost are no error")
+		}
 	}
 }
 
