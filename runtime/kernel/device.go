@@ -20,7 +20,7 @@ type Product struct {
 	Sum                Sum
 	Parts              []Part // one at [Write]
 	// Stay lets the device keep a Dst that is added to: only [Settle] brings it here, and until then all products that are added to it
-	// stay there, too. Whoever reads or writes Dst otherwise calls Settle before. A product that the caller computes is settled.
+	// stay there, too. Code that reads or writes Dst otherwise calls Settle before. A product that the caller computes is settled.
 	Stay bool
 }
 
@@ -70,7 +70,9 @@ var versions atomic.Uint64
 func NewVersion() uint64 { return versions.Add(1) }
 
 // Factor returns the matrix as the right-hand side of a [Product].
-func (p *Packed) Factor() Factor { return Factor{p.panels, ByPanel, p.cols, atomic.LoadUint64(&p.version)} }
+func (p *Packed) Factor() Factor {
+	return Factor{p.panels, ByPanel, p.cols, atomic.LoadUint64(&p.version)}
+}
 
 // changed is called before rows or columns of p change.
 func (p *Packed) changed() { atomic.StoreUint64(&p.version, NewVersion()) }
