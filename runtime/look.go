@@ -32,7 +32,9 @@ func (t *Tower) open(ctx context.Context, file string, size *picture.Size) (*Pro
 // taken returns what the engine makes of a size that the caller asks for.
 func (t *Tower) taken(s picture.Size) (picture.Size, error) {
 	switch {
-	case t.patch > 0:
+	case t.padded > 0:
+		return s.Padded(t.cells, t.padded)
+	case t.cells.Patch > 0:
 		return t.gridSize(s)
 	case t.tile > 0:
 		return s.Tiled(t.tile, t.pkg.Config.ImageMaxSize)
@@ -73,8 +75,15 @@ func (t *Tower) Look(ctx context.Context, im *picture.Image, size picture.Size) 
 func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
 	c := t.pkg.Config
 	switch {
-	case t.patch > 0:
-		unit := t.patch * gridCell
+	case t.padded > 0:
+		unit := t.cells.Unit()
+		most = min(most, t.padded*t.cells.Patch*t.cells.Patch)
+		if c.ImageMaxPixels > 0 {
+			most = min(most, c.ImageMaxPixels)
+		}
+		return s.Fill(unit, max(most/(unit*unit), 1)*unit*unit)
+	case t.cells.Patch > 0:
+		unit := t.cells.Unit()
 		least := 4 * unit * unit
 		if c.ImageMaxPixels > 0 {
 			most = min(most, c.ImageMaxPixels)
@@ -160,10 +169,10 @@ func (t *Tower) See(ctx context.Context, im *picture.Image) (Picture, error) {
 		return t.Views(ctx, v)
 	}
 	norm := picture.Norm{Mean: t.pkg.Config.ImageMean, Scale: t.pkg.Config.ImageNorm}
-	if t.patch == 0 {
+	if t.cells.Patch == 0 {
 		return t.Picture(ctx, im.Planes(norm))
 	}
-	x, err := im.Patches(norm, t.patch)
+	x, err := im.Patches(norm, t.cells)
 	if err != nil {
 		return Picture{}, err
 	}

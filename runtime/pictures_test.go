@@ -145,25 +145,33 @@ func TestFit(t *testing.T) {
 		t.Skip("long; make test-long runs it")
 	}
 	t.Parallel()
-	dir, err := stagetest.Export(t.Context(), t.TempDir(), "../pipeline/arch/testdata/lfm2_vl-tied", "quantize: {bits: 16}\nverify: {enabled: false}")
-	if err != nil {
-		t.Fatal(err)
+	open := func(family string) *runtime.Tower {
+		dir, err := stagetest.Export(t.Context(), t.TempDir(), "../pipeline/arch/testdata/"+family, "quantize: {bits: 16}\nverify: {enabled: false}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tower, err := runtime.NewTower(openPackage(t, dir), cpu.Backend{}, runtime.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tower
 	}
-	tower, err := runtime.NewTower(openPackage(t, dir), cpu.Backend{}, runtime.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	smooth, padded := open("lfm2_vl-tied"), open("gemma4-causal")
 	for _, c := range []struct {
-		size picture.Size
-		most int
-		want picture.Size
-	}{ // 64 to 100 rows of 32 x 32 pixels
-		{picture.Size{Height: 1000, Width: 2000}, 1 << 20, picture.Size{Height: 224, Width: 448}},
-		{picture.Size{Height: 300, Width: 290}, 1 << 20, picture.Size{Height: 288, Width: 288}},
-		{picture.Size{Height: 60, Width: 30}, 1 << 20, picture.Size{Height: 384, Width: 192}},
-		{picture.Size{Height: 60, Width: 60}, 128 * 128, picture.Size{Height: 128, Width: 128}},
+		tower *runtime.Tower
+		size  picture.Size
+		most  int
+		want  picture.Size
+	}{ // 64 to 100 rows of 32 x 32 pixels, and about 70 rows of 48 x 48
+		{padded, picture.Size{Height: 480, Width: 640}, 1 << 20, picture.Size{Height: 336, Width: 432}},
+		{padded, picture.Size{Height: 480, Width: 640}, 24*48*48 + 1, picture.Size{Height: 192, Width: 240}},
+		{padded, picture.Size{Height: 480, Width: 640}, 1, picture.Size{Height: 48, Width: 48}},
+		{smooth, picture.Size{Height: 1000, Width: 2000}, 1 << 20, picture.Size{Height: 224, Width: 448}},
+		{smooth, picture.Size{Height: 300, Width: 290}, 1 << 20, picture.Size{Height: 288, Width: 288}},
+		{smooth, picture.Size{Height: 60, Width: 30}, 1 << 20, picture.Size{Height: 384, Width: 192}},
+		{smooth, picture.Size{Height: 60, Width: 60}, 128 * 128, picture.Size{Height: 128, Width: 128}},
 	} {
-		got, err := tower.Fit(c.size, c.most)
+		got, err := c.tower.Fit(c.size, c.most)
 		if err != nil || got != c.want {
 			t.Errorf("%v of at most %d pixels becomes %v, %v; want %v", c.size, c.most, got, err, c.want)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -30,9 +31,12 @@ type Tower struct {
 	pkg   *Package
 	exe   backend.Executable
 	state backend.State
-	patch int // edge of a patch in pixels, if the tower reads patches
-	deep  int // after how many layers of the text model more is added to a row
-	tile  int // edge of a tile in pixels, if the tower reads tiles
+	// cells are those of a tower that reads patches.
+	cells picture.Cells
+	// padded is how many patches the tower takes if it always takes as many.
+	padded int
+	deep   int // after how many layers of the text model more is added to a row
+	tile   int // edge of a tile in pixels, if the tower reads tiles
 	// together: the tiles of a picture are computed in one call.
 	together bool
 }
@@ -54,28 +58,27 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 		}
 	}
 	switch {
+	case part.reads(mnn.PaddedInput):
+		t.cells = picture.Cells{Patch: 16, Edge: 3, Frames: 1}
+		if t.padded = part.padded(); t.padded != paddedPatches {
+			return nil, fmt.Errorf("%s takes %d patches, and engines give %d: %w", part.GraphFile, t.padded, paddedPatches, tensor.ErrUnsupported)
+		}
 	case part.reads(mnn.CornersInput):
-		t.patch = 16
+		t.cells = picture.QwenCells(16)
 	case part.reads(mnn.PatchesInput):
-		t.patch = 14
+		t.cells = picture.QwenCells(14)
 	case part.reads(mnn.TilesInput):
 		t.tile, t.together = p.Config.ImageSizeUnit, o.Mode == backend.Int8
 	}
 	return t, nil
 }
 
-// Grid is the edge of a patch in pixels, and of a cell in patches, if the tower reads the patches of pictures of any size; otherwise both
-// are 0.
-func (t *Tower) Grid() (patch, cell int) {
-	if t.patch > 0 {
-		return t.patch, gridCell
-	}
-	return 0, 0
-}
+// Cells are how the tower divides pictures if it reads the patches of pictures of any size; otherwise all numbers are 0.
+func (t *Tower) Cells() picture.Cells { return t.cells }
 
 const (
-	// gridCell is the edge of a cell, in patches.
-	gridCell = 2
+	// paddedPatches is how many patches engines give to towers that always take as many.
+	paddedPatches = 2520
 	// gridEdge is how many patches an edge has at most: as many as the rotary tables of packages have.
 	gridEdge = 1 << 10
 	// gridMost bounds the patches of a picture here, because attention looks at all pairs: their mask takes 1 GiB.
@@ -84,8 +87,8 @@ const (
 
 // gridSize returns what the engine makes of a size.
 func (t *Tower) gridSize(s picture.Size) (picture.Size, error) {
-	s, err := s.Round(t.patch * gridCell)
-	if h, w := s.Height/t.patch, s.Width/t.patch; err == nil && (max(h, w) > gridEdge || h*w > gridMost) {
+	s, err := s.Round(t.cells.Unit())
+	if h, w := s.Height/t.cells.Patch, s.Width/t.cells.Patch; err == nil && (max(h, w) > gridEdge || h*w > gridMost) {
 		err = fmt.Errorf("%v are %d x %d patches, more than %d an edge or %d in all; give a smaller size, as in <img><hw>448,672</hw>FILE</img>: %w",
 			s, h, w, gridEdge, gridMost, tensor.ErrUnsupported)
 	}
@@ -98,28 +101,73 @@ func (t *Tower) Picture(ctx context.Context, pixels []float32) (Picture, error) 
 	return newPicture(rows, 1, len(rows)/t.pkg.Config.HiddenSize), err
 }
 
-// Patches reads a picture of height x width patches, which are [patches, 2*3*patch*patch] in the order of cells: two frames of
-// three channels.
+// Patches reads a picture of height x width patches, which are [patches, 3*frames*patch*patch] in the order of cells.
 func (t *Tower) Patches(ctx context.Context, patches []float32, height, width int) (Picture, error) {
-	n := height * width
-	if n < 1 || len(patches) != n*2*3*t.patch*t.patch || height%gridCell != 0 || width%gridCell != 0 {
+	n, edge := height*width, t.cells.Edge
+	if n < 1 || len(patches) != n*3*t.cells.Frames*t.cells.Patch*t.cells.Patch || height%edge != 0 || width%edge != 0 {
 		return Picture{}, fmt.Errorf("internal error: %d values for %d x %d patches", len(patches), height, width)
 	}
 	at := make([]int32, 0, 2*n)
 	for axis := range 2 {
 		for i := range n {
-			cell, within, wide := i/(gridCell*gridCell), i%(gridCell*gridCell), width/gridCell
-			at = append(at, int32([]int{cell/wide*gridCell + within/gridCell, cell%wide*gridCell + within%gridCell}[axis]))
+			cell, within, wide := i/(edge*edge), i%(edge*edge), width/edge
+			at = append(at, int32([]int{cell/wide*edge + within/edge, cell%wide*edge + within%edge}[axis]))
 		}
 	}
+	if t.padded > 0 {
+		rows, err := t.runPadded(ctx, patches, at, width)
+		return newPicture(rows, height/edge, width/edge), err
+	}
 	rows, err := t.run(ctx, backend.Call{Embeddings: patches, Tokens: n, All: true, Positions: at})
-	if n /= gridCell * gridCell; err == nil && len(rows) != n*(1+t.deep)*t.pkg.Config.HiddenSize {
+	if n /= edge * edge; err == nil && len(rows) != n*(1+t.deep)*t.pkg.Config.HiddenSize {
 		err = fmt.Errorf("%d x %d patches become %d values: %w", height, width, len(rows), tensor.ErrCorrupt)
 	}
 	if err == nil && t.deep > 0 {
 		rows = sideBySide(rows, n, t.pkg.Config.HiddenSize)
 	}
-	return newPicture(rows, height/gridCell, width/gridCell), err
+	return newPicture(rows, height/edge, width/edge), err
+}
+
+// runPadded reads patches whose rows and then columns are at, of a picture so many patches wide, as the engine gives them: row by row, the
+// channels of a pixel next to each other, and after them such of zeros. It returns the rows of the picture, divided as the engine does.
+func (t *Tower) runPadded(ctx context.Context, patches []float32, at []int32, width int) ([]float32, error) {
+	n, area := len(at)/2, t.cells.Patch*t.cells.Patch
+	if n > t.padded {
+		return nil, fmt.Errorf("a picture of %d patches, the tower takes %d: %w", n, t.padded, tensor.ErrUnsupported)
+	}
+	values, places := make([]float32, t.padded*3*area), make([]int32, 2*t.padded)
+	for i := 2 * n; i < len(places); i++ {
+		places[i] = -1
+	}
+	for i := range n {
+		row, column := int(at[i]), int(at[n+i])
+		to := row*width + column
+		places[2*to], places[2*to+1] = int32(column), int32(row)
+		for k, v := range patches[i*3*area : (i+1)*3*area] {
+			values[to*3*area+k%area*3+k/area] = v
+		}
+	}
+	rows, err := t.run(ctx, backend.Call{Embeddings: values, Tokens: t.padded, All: true, Positions: places})
+	if err != nil {
+		return nil, err
+	}
+	used := n / (t.cells.Edge * t.cells.Edge) * t.pkg.Config.HiddenSize
+	if len(rows) < used {
+		return nil, fmt.Errorf("%d patches become %d values: %w", n, len(rows), tensor.ErrCorrupt)
+	}
+	const factor = 1 / float32(mnn.PaddedDivisor)
+	kernel.Scale(rows, rows, factor)
+	return rows[:used], nil
+}
+
+// padded returns how many patches the graph takes.
+func (p *Part) padded() int {
+	for i := range p.Graph.Ops {
+		if in, ok := p.Graph.Ops[i].Param.(*mnn.Input); ok && p.Graph.Ops[i].Name == mnn.PaddedInput && len(in.Dims) > 1 {
+			return int(in.Dims[1])
+		}
+	}
+	return 0
 }
 
 // deep returns after how many layers the graph adds more to rows of pictures.

@@ -120,7 +120,7 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 			p.tokens = append(p.tokens, ids...)
 			continue
 		}
-		if _, cell := t.Grid(); cell > 0 {
+		if cell := t.Cells().Edge; cell > 0 {
 			p.grids = append(p.grids, [2]int{x.height / cell, x.width / cell})
 		}
 		marked := c.VisionStart >= 0 && c.VisionEnd >= 0
@@ -149,21 +149,21 @@ func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) 
 // newSeen draws a picture in the form in which a tower takes it. A tower that reads patches is given one that need not be resized.
 func (s *Subject) newSeen(t *runtime.Tower, number int) (seenPicture, error) {
 	c := s.Package.Config
-	patch, cell := t.Grid()
+	cells := t.Cells()
 	if t.Tile() > 0 {
 		return s.newViews(t, number, s.Source.Vision.Filter)
 	}
-	if cell == 0 {
+	if cells.Edge == 0 {
 		im := drawn(c.ImageSize, number)
 		x, err := s.pixels(im, s.Source.Vision.Filter)
 		return seenPicture{image: im, values: x}, err
 	}
-	edge := patch * cell
+	edge := cells.Unit()
 	im, err := drawn(5*edge, number).Resize(picture.Size{Height: []int{4, 7}[number] * edge, Width: []int{6, 3}[number] * edge})
 	if err != nil {
 		return seenPicture{}, err
 	}
-	x, err := im.Patches(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm}, patch)
+	x, err := im.Patches(picture.Norm{Mean: c.ImageMean, Scale: c.ImageNorm}, cells)
 	if err != nil {
 		return seenPicture{}, err
 	}

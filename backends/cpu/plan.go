@@ -200,12 +200,14 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
-	case "input_ids", mnn.PatchesInput, mnn.FeaturesInput:
+	case "input_ids", mnn.PatchesInput, mnn.PaddedInput, mnn.FeaturesInput:
 		p.flush()
 		v := p.make(p.tokens, 1, p.f.key.width)
 		switch op.Name {
 		case mnn.PatchesInput:
 			v.shape = []int{p.tokens, p.f.key.width}
+		case mnn.PaddedInput:
+			v.shape = []int{1, p.tokens, p.f.key.width}
 		case mnn.FeaturesInput:
 			v.shape = []int{1, p.f.key.width, p.tokens}
 		}
@@ -231,10 +233,13 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 			return p.put(n, place{shape: []int{1, 1, 1, p.tokens}, f: make([]float32, p.tokens)})
 		}
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
-	case "position_ids":
+	case "position_ids", mnn.PlacesInput:
 		axes := ops.Axes(op.Param.(*mnn.Input))
 		ids := make([]int32, axes*p.tokens)
 		p.f.positions = append(p.f.positions, ids)
+		if op.Name == mnn.PlacesInput {
+			return p.put(n, place{shape: []int{1, p.tokens, axes}, ints: ids})
+		}
 		return p.put(n, place{shape: []int{axes, p.tokens}, ints: ids})
 	default:
 		index := int32(-1)

@@ -305,6 +305,8 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 		return ops.Tensor{Shape: []int{1, len(c.Embeddings) / c.Tokens, c.Tokens}, Floats: c.Embeddings}, nil
 	case mnn.PatchesInput:
 		return ops.Tensor{Shape: []int{c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
+	case mnn.PaddedInput:
+		return ops.Tensor{Shape: []int{1, c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case mnn.PicturesInput, mnn.TilesInput:
 		shape, err := ops.Pictures(p, len(c.Embeddings))
 		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
@@ -327,10 +329,13 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 			return ops.NewFloats(1, 1, 1, c.Tokens), nil
 		}
 		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
-	case "position_ids":
+	case "position_ids", mnn.PlacesInput:
 		ids := make([]int32, ops.Axes(p)*c.Tokens)
 		if err := c.Place(ids, 0, 1, r.state.Positions); err != nil {
 			return ops.Tensor{}, err
+		}
+		if name == mnn.PlacesInput {
+			return ops.NewInts(ids, 1, c.Tokens, ops.Axes(p)), nil
 		}
 		return ops.NewInts(ids, ops.Axes(p), c.Tokens), nil
 	default:

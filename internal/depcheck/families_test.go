@@ -196,6 +196,8 @@ func familyTable(list []*family) string {
 		for _, e := range engines {
 			if v, ok := f.KL[e]; ok {
 				cells = append(cells, fmt.Sprintf("%.1g", v))
+			} else if len(f.KL) > 0 {
+				cells = append(cells, "no")
 			}
 		}
 		switch {

@@ -97,7 +97,10 @@ func (c *coverage) mark(name string, v *View) {
 		b := block{v.From, n}
 		u.blocks[b] = append(u.blocks[b], v.columns(int(cols))...)
 	default:
-		u.rows = append(u.rows, v.runs()...)
+		for _, r := range v.runs() {
+			r.Count += r.Spare
+			u.rows = append(u.rows, r)
+		}
 	}
 }
 

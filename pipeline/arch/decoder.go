@@ -32,7 +32,7 @@ type Decoder struct {
 
 	Embedding Weight // [Vocab, Hidden]
 	// Lookup, if it has a tensor, is Embedding with columns of zeros after it, for a package whose rows of pictures have in the first of them
-	// how many rows of the same picture follow. A token of a picture then attends to these too, in every Attention.
+	// how many rows of the same picture follow. A token of a picture then attends to these too, in every Attention but a OneWay one.
 	Lookup Weight
 	// EmbeddingScale multiplies token rows; 0 stands for 1.
 	EmbeddingScale float64
@@ -176,6 +176,8 @@ type Attention struct {
 	// Bidirectional: a query attends to all positions, also to later ones, or with a Window to those less than Window away on either
 	// side. Without Chunk, Sinks, Slopes and Cap.
 	Bidirectional bool
+	// OneWay: a token of a picture does not attend to later ones of it, see Decoder.Lookup.
+	OneWay bool
 	// Square, in a tower that reads patches of pictures of any size, is the edge, in patches, of the squares into which a picture is cut from
 	// its corner on: a patch attends to those of its own square. 0 stands for the whole picture.
 	Square int

@@ -28,8 +28,8 @@ func TestExpertForms(t *testing.T) {
 		transposed bool
 		up         string // of expert 3
 	}{
-		{"rows are outputs", rows, false, "[{336 48 0 0}] from 0"},
-		{"columns are outputs", columns, true, "[{48 48 0 0}] from 192"},
+		{"rows are outputs", rows, false, "[{336 48 0 0 0}] from 0"},
+		{"columns are outputs", columns, true, "[{48 48 0 0 0}] from 192"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, err := describe(ck.config, tt.infos, Options{})

@@ -30,6 +30,7 @@ func describeGemma4(c *Config) (*Decoder, error) {
 	n, k, width := b.gemma4Experts()
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.gemma4Attention(p+"self_attn.", dims[i], bias, same && !slides[i])
+		x.OneWay = !slides[i]
 		if x.Rope, x.Window = b.rope(full, x.HeadDim), windows[i]; slides[i] {
 			x.Rope = b.rope(sliding, x.HeadDim)
 		}

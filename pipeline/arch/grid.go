@@ -54,16 +54,15 @@ func beginGrid(c *Config, width int, k gridKeys, missing map[string]int) *vision
 	return v
 }
 
-// axial reads the rotation of heads by the row and by the column of a patch: the first half of the pairs by the row.
-func (v *vision) axial() *Rope {
-	theta := 10000.0
+// axial reads the rotation of heads of dim elements by the row and by the column of a patch: the first half of the pairs by the row. theta is
+// the base where the file says nothing else.
+func (v *vision) axial(theta float64, dim int) *Rope {
 	if r := v.Object("rope_parameters"); r != nil {
 		r.Only("rope_type", `"axial"`, `"default"`)
 		if f, ok := r.OptFloat("rope_theta", 1, 1e15); ok {
 			theta = f
 		}
 	}
-	dim := v.t.Hidden / v.heads
 	r := &Rope{Type: "axial", Dim: dim, Scale: 1}
 	for axis := range 2 {
 		for j := range dim / 4 {
@@ -77,7 +76,7 @@ func (v *vision) axial() *Rope {
 // a layer.
 func (v *vision) gridLayers(bias bool, more func(i int, p string, a *Attention, l Layer)) {
 	names := visionNames{"blocks.", "norm1", "norm2", "attn.", "proj"}
-	rope := v.axial()
+	rope := v.axial(10000, v.t.Hidden/v.heads)
 	for i := range v.layers {
 		p := v.prefix + names.layers + strconv.Itoa(i) + "."
 		l := v.block(names, p, true)

@@ -19,7 +19,8 @@ type multimodal struct {
 	texts map[string]textModel
 	// missing are the values of the text class that published files leave out.
 	missing map[string]int
-	// tower describes the tower, whose rows have width elements; nil if it is left out. It returns nil if vision_config is no object.
+	// tower describes the tower, whose rows have width elements; nil if it is left out. It returns nil if vision_config is no object, or
+	// if it may be left out and there is none.
 	tower func(c *Config, width int) *vision
 }
 
@@ -36,7 +37,7 @@ var multimodals = map[string]multimodal{
 	}, map[string]int{
 		"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
 	}, gemma3Tower},
-	"gemma4":  {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, nil},
+	"gemma4":  {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil, gemma4Tower},
 	"glm_ocr": {"GlmOcrForConditionalGeneration", map[string]textModel{"glm_ocr_text": {"", describeGLMOCRText}}, nil, glmOCRTower},
 	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
 		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},

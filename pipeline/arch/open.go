@@ -192,7 +192,7 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 	count := 0
 	for _, r := range v.Runs {
 		step := max(r.Step, 1)
-		if r.Start < 0 || r.Count < 1 || int64(r.Start)+int64(r.Count-1)*int64(step) >= limit {
+		if r.Start < 0 || r.Count < 1 || int64(r.Start)+int64(r.Count-1)*int64(step)+int64(r.Spare) >= limit {
 			return wrong()
 		}
 		count += r.Count

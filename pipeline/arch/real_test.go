@@ -57,7 +57,7 @@ var hubFiles = []struct {
 	{"gemma-2-2b-it", 2_614_341_888, nil},
 	{"gemma-3-1b-it", 999_885_952, nil},
 	{"gemma-3-4b-it", 4_300_079_472, nil},
-	{"gemma-4-31B-it", 30_697_345_340, nil},
+	{"gemma-4-31B-it", 31_273_088_876, nil},
 	{"gemma-7b", 8_537_680_896, nil},
 	{"glm-4-9b", 9_399_951_360, nil},
 	{"gpt-oss-20b", 20_914_757_184, stackedTensorsOf("mlp", 24, 32, 2880, 2880, true)},
@@ -136,7 +136,7 @@ func askedFor(m *Model, have []tensor.Info) []tensor.Info {
 			rows = 0
 		}
 		for _, r := range v.Runs {
-			rows = max(rows, r.Start+(r.Count-1)*max(r.Step, 1)+1)
+			rows = max(rows, r.Start+(r.Count-1)*max(r.Step, 1)+1+r.Spare)
 		}
 		if v.Transposed {
 			_, n := v.turnedShape()

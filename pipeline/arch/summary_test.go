@@ -54,7 +54,10 @@ func modelSummary(m *Model) []string {
 	for _, t := range m.Towers {
 		size := fmt.Sprintf("%d pixels in patches of %d, %d rows of %d to %d", t.Size, t.Patch, t.States(), t.Hidden, t.Rows())
 		if t.Grid {
-			size = fmt.Sprintf("patches of %d, %d times, rows of %d to one for %d x %d", t.Patch, t.Frames, t.Hidden, t.Cell, t.Cell)
+			size = fmt.Sprintf("patches of %d, %d times, rows of %d to one for %d x %d", t.Patch, t.Frames, t.Hidden, t.Cell, t.Cell) +
+				flag(fmt.Sprintf(" padded to %d", t.Padded), t.Padded > 0) + flag(" signed", t.Signed) +
+				flag(fmt.Sprintf(" at %d x %d", t.Places[0].Rows, t.Places[1].Rows), t.Places[0].Tensor != "") +
+				given(" gain", t.Gain) + flag(" standardized", t.Center.Tensor != "")
 		}
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
@@ -153,7 +156,7 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 		}
 		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) +
 			given(" chunk", float64(x.Chunk)) +
-			flag(" bidirectional", x.Bidirectional) + flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
+			flag(" bidirectional", x.Bidirectional) + flag(" one-way", x.OneWay) + flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
 			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
 	case *LatentAttention:

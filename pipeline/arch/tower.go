@@ -19,6 +19,13 @@ type Tower struct {
 	Pixels bool
 	// Smooth, for a Grid: Positions are stretched as a picture is by an antialiased bilinear filter, edge to edge.
 	Smooth bool
+	// Padded, for a Grid, is how many patches the engine gives: those of the picture row by row, and then such of zeros. Without, it gives as
+	// many as there are.
+	Padded int
+	// Signed: Embedding reads 2 (value - 1/2).
+	Signed bool
+	// Places [edges, Hidden], if they have tensors, are added to a patch by its row and by its column.
+	Places [2]Weight
 	// Least and Most are the numbers of rows between which the library keeps a picture of a Grid where the repository says nothing else, or 0.
 	Least, Most int
 	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
@@ -46,8 +53,11 @@ type Tower struct {
 	// Deep, for a Grid, makes more rows of the states after earlier layers, in order. The text model adds them after its first layers.
 	Deep []Deep
 
-	// Pool above 1: rows are the means of Pool x Pool adjacent ones, before Norm, instead of cells.
+	// Pool above 1: rows are the means of Pool x Pool adjacent ones, before Norm, instead of cells. For a Grid it is Cell.
 	Pool int
+	// Gain multiplies means; 0 stands for 1. Then (x - Center) ⊙ Spread, [Hidden] each, if they have tensors.
+	Gain           float64
+	Center, Spread Weight
 	// Scale multiplies rows; 0 stands for 1. It undoes what the text model multiplies token rows by.
 	Scale float64
 	// Marks is the number of columns of Lookup of the text model that Embedding does not have.
@@ -140,7 +150,7 @@ func (t *Tower) Rows() int {
 // weights calls f with every slot that needs a tensor.
 func (t *Tower) weights(f func(Weight)) {
 	t.Embedding.weights(f)
-	some(f, t.Class, t.Positions)
+	some(f, t.Class, t.Positions, t.Places[0], t.Places[1], t.Center, t.Spread)
 	t.PreNorm.vectors(f)
 	for _, layer := range t.Layers {
 		layer.weights(f)

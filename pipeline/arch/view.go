@@ -40,10 +40,11 @@ func (v *View) Parts() []string {
 	return slices.DeleteFunc(append([]string{v.Tensor, v.Plus}, v.Then...), func(name string) bool { return name == "" })
 }
 
-// Run is Count rows from Start on, Step apart (0 stands for 1). Scale 0 stands for 1.
+// Run is Count rows from Start on, Step apart (0 stands for 1). Scale 0 stands for 1. Spare is how many rows that follow nothing needs to use.
 type Run struct {
 	Start, Count, Step int
 	Scale              float64
+	Spare              int
 }
 
 // Map is a function of one element, or of a row.

@@ -43,9 +43,9 @@ func within(window int) mask {
 	}
 }
 
-// pictured is a mask by which tokens of a picture attend to later ones of it, too.
-func (s *space) pictured(m mask) mask {
-	if s.ends == nil {
+// pictured is a mask by which tokens of a picture attend to later ones of it, too, unless it is one-way.
+func (s *space) pictured(m mask, oneWay bool) mask {
+	if s.ends == nil || oneWay {
 		return m
 	}
 	return func(query, tokens int) (first, end int) {

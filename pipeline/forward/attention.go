@@ -108,7 +108,7 @@ func (a attention) compute(ctx context.Context, s *space, x []float32, w *attend
 	q, k, v := qkv[0], qkv[1], qkv[2]
 	h := heads{
 		count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{q: q, k: k, dim: a.HeadDim}}, v: v, out: q, valueDim: a.HeadDim,
-		scale: a.Scale, cap: a.Cap, mask: s.pictured(a.mask()), slopes: a.Slopes, sinks: sinks[0],
+		scale: a.Scale, cap: a.Cap, mask: s.pictured(a.mask(), a.OneWay), slopes: a.Slopes, sinks: sinks[0],
 	}
 	if a.Scale == 0 {
 		h.scale = 1 / math.Sqrt(float64(a.HeadDim))

@@ -1,6 +1,10 @@
 package forward
 
-import "github.com/llmexport/llmexport/runtime/kernel"
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
 
 // interpolate adds learned positions to the patches of a picture of height x width of them, whose rows and columns are given. The square
 // of positions is stretched to the picture, corner to corner, and a patch takes the four nearest ones by their distance; or as a filter
@@ -32,6 +36,28 @@ func (t *Tower) interpolate(x []float32, places [][]int, height, width int) erro
 		}
 		state := x[i*d.Hidden : (i+1)*d.Hidden]
 		kernel.Add(state, state, sum)
+	}
+	return nil
+}
+
+// placed adds learned positions to patches by row and by column.
+func (t *Tower) placed(x []float32, places [][]int) error {
+	d := t.tower
+	if d.Places[0].Tensor == "" {
+		return nil
+	}
+	for axis, w := range d.Places {
+		table, err := t.pass.values(w)
+		if err != nil {
+			return err
+		}
+		for i, at := range places[axis] {
+			if at >= w.Rows {
+				return fmt.Errorf("internal error: patch %d of %d positions", at, w.Rows)
+			}
+			state := x[i*d.Hidden : (i+1)*d.Hidden]
+			kernel.Add(state, state, table[at*d.Hidden:(at+1)*d.Hidden])
+		}
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if t.Grid && (t.Patch < 1 || t.Frames < 1 || t.Cell < 1 || t.Class.Tensor != "" || t.DropFirst) {
 		return nil, fmt.Errorf("a tower of patches of %d pixels, %d times, in cells of %d: %w", t.Patch, t.Frames, t.Cell, tensor.ErrCorrupt)
 	}
-	if pool := max(t.Pool, 1); t.Grid && pool > 1 || !t.Grid && t.Patch > 0 && (t.Side()%pool != 0 || pool > 1 && (t.Cell > 1 || t.Class.Tensor != "")) {
+	if pool := max(t.Pool, 1); t.Grid && pool > 1 && pool != t.Cell ||
+		!t.Grid && t.Patch > 0 && (t.Side()%pool != 0 || pool > 1 && (t.Cell > 1 || t.Class.Tensor != "")) {
 		return nil, fmt.Errorf("a tower of means of %d x %d rows: %w", pool, pool, tensor.ErrCorrupt)
 	}
 	if t.Tiles != nil && (t.Grid || t.Class.Tensor != "" || t.DropFirst) {
@@ -38,9 +39,14 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	}
 	m := unchecked(&arch.Decoder{Hidden: t.Hidden, Layers: t.Layers}, src, threads)
 	cell := t.Cell * t.Cell * t.Hidden
+	if t.Pool > 1 {
+		cell = t.Hidden
+	}
 	err := cmp.Or(
 		m.checkLinear("patches", &t.Embedding, t.Hidden, 3*frames*t.Patch*t.Patch),
 		m.checkVector("class", t.Class, t.Hidden),
+		m.checkVector("what is subtracted from means", t.Center, t.Hidden),
+		m.checkVector("factors of means", t.Spread, t.Hidden),
 		m.checkNorm("norm before the layers", t.PreNorm, t.Hidden),
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
 		m.checkProjector(&t.Projector, cell),
@@ -53,6 +59,11 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 			rows = t.PositionSide() * t.PositionSide()
 		}
 		err = m.checkWeight("positions", t.Positions, rows, t.Hidden)
+	}
+	for _, w := range t.Places {
+		if err == nil && w.Tensor != "" {
+			err = m.checkWeight("positions of an axis", w, w.Rows, t.Hidden)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -180,8 +191,13 @@ func (t *Tower) gridStates(ctx context.Context, g *grid, patches []float32) ([]f
 	if d.Pixels {
 		patches = pixels(patches, d)
 	}
+	if d.Signed {
+		for i, v := range patches {
+			patches[i] = 2 * (v - .5)
+		}
+	}
 	x, err := t.product(ctx, ordered(patches, g.order, d.Embedding.Weight.Cols), &d.Embedding)
-	return x, cmp.Or(err, t.interpolate(x, g.whole.Places, g.height, g.width))
+	return x, cmp.Or(err, t.interpolate(x, g.whole.Places, g.height, g.width), t.placed(x, g.whole.Places))
 }
 
 // deepRows returns what a layer adds to the rows of a picture for the states after it; nil if it adds nothing.
@@ -200,11 +216,18 @@ func (t *Tower) gridFinish(ctx context.Context, g *grid, x []float32, deep [][]f
 	if err := t.norm(x, d.PostNorm); err != nil {
 		return nil, err
 	}
+	if d.Pool > 1 {
+		var err error
+		if x, err = t.cellMeans(x); err != nil {
+			return nil, err
+		}
+	}
 	y, err := t.project(ctx, &d.Projector, x)
 	if err != nil {
 		return nil, err
 	}
-	n := d.Out.Weight.Rows
+	t.pass.scaleAll(y, d.Scale)
+	n := cmp.Or(d.Out.Weight.Rows, d.In.Weight.Rows)
 	return restored(sideBySide(n, append([][]float32{y}, deep...)...), g.order, d.Cell*d.Cell, (1+len(deep))*n), nil
 }
 
@@ -305,6 +328,38 @@ func (t *Tower) means(x []float32) []float32 {
 		out[i] = float32(sum / float64(d.Pool*d.Pool))
 	}
 	return out
+}
+
+// cellMeans returns the means of the states of cells, which follow one another, in the form in which the projector takes them.
+func (t *Tower) cellMeans(x []float32) ([]float32, error) {
+	d := t.tower
+	n := d.Cell * d.Cell
+	out := make([]float32, 0, len(x)/n)
+	for cell := range slices.Chunk(x, n*d.Hidden) {
+		for k := range d.Hidden {
+			sum := 0.0
+			for i := range n {
+				sum += float64(cell[i*d.Hidden+k])
+			}
+			out = append(out, float32(sum/float64(n)))
+		}
+	}
+	t.pass.scaleAll(out, d.Gain)
+	if d.Center.Tensor == "" {
+		return out, nil
+	}
+	center, err := t.pass.vector(d.Center)
+	if err != nil {
+		return nil, err
+	}
+	spread, err := t.pass.vector(d.Spread)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		out[i] = (v - center[i%d.Hidden]) * spread[i%d.Hidden]
+	}
+	return out, nil
 }
 
 // embed returns the states before the first layer.

@@ -66,7 +66,7 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	default:
 		q = b.scores(at, a, q)
 		sinks := a.Sinks.Tensor != ""
-		rest := []value{b.maskOf(a.Window, a.Chunk, sinks)}
+		rest := []value{b.maskOf(a.Window, a.Chunk, sinks, a.OneWay)}
 		if sinks {
 			rest = append(rest, b.constant(at+"sinks", a.Sinks))
 		}

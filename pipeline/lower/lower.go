@@ -102,6 +102,8 @@ type Model struct {
 	Context int
 	// Window, if not 0, is sliding_window of llm_config.json, whose attention_type is then "mix".
 	Window int
+	// Oldest is the oldest engine that runs all parts, if not all engines do.
+	Oldest string
 	// Precision is the lowest precision at which the model works, as the engine names it; "" stands for "low".
 	Precision string
 	// Pooled: the graph makes one vector of a text, in place of logits.
@@ -146,7 +148,10 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 	}
 	for _, t := range m.Towers {
 		lower := tower
-		if t.Grid {
+		switch {
+		case t.Padded > 0:
+			lower, low.Oldest = paddedTower, paddedEngine
+		case t.Grid:
 			lower = gridTower
 		}
 		part, err := lower(t)

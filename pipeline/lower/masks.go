@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // hidden is subtracted from the score of a position that a query must not attend to, once for every rule of the mask. A larger
@@ -50,11 +51,11 @@ func (b *builder) chooseMasks() {
 }
 
 // causal returns the mask of attention to all positions. If the engine makes no masks, an op without sinks needs none.
-func (b *builder) causal(sinks bool) value { return b.maskOf(0, 0, sinks) }
+func (b *builder) causal(sinks bool) value { return b.maskOf(0, 0, sinks, false) }
 
 // maskOf returns the mask of attention within a window or chunk, both 0 for none, [1, 1, tokens, positions]. It has another
-// shape if the op is causal by itself.
-func (b *builder) maskOf(window, chunk int, sinks bool) value {
+// shape if the op is causal by itself. If it is one-way, tokens of pictures do not attend to later ones; such attention has no other rules.
+func (b *builder) maskOf(window, chunk int, sinks, oneWay bool) value {
 	window, chunk = b.bounded(window), b.bounded(chunk)
 	if b.window > 0 {
 		name, index := "/mask/full", int32(0)
@@ -66,7 +67,10 @@ func (b *builder) maskOf(window, chunk int, sinks bool) value {
 		})
 	}
 	// With sinks the op does not apply its own causal rule.
-	if window == 0 && chunk == 0 && !sinks && b.follow == nil {
+	if oneWay && b.follow != nil && (window > 0 || chunk > 0 || sinks) {
+		b.fail(fmt.Errorf("one-way attention of pictures together with windows, chunks or sinks: %w", tensor.ErrUnsupported))
+	}
+	if window == 0 && chunk == 0 && !sinks && (b.follow == nil || oneWay) {
 		return b.mask
 	}
 	name := maskName(window, chunk)

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -207,6 +208,9 @@ func (b *builder) joined(at string, t *arch.Tower, p *arch.Projector, x value) (
 
 // towerConditions are sentences about prompts with pictures.
 func towerConditions(t *arch.Tower) []string {
+	if t.Padded > 0 {
+		return paddedConditions(t)
+	}
 	if t.Grid {
 		edge := t.Patch * t.Cell
 		return []string{fmt.Sprintf("a picture takes a token for each %d x %d pixels; the engine makes it as large as the height and width that a call or <hw> in a "+
@@ -247,5 +251,8 @@ func tileMemory(t *arch.Tower) string {
 // GridDefault is the edge in pixels of a picture for which a prompt gives no size.
 func GridDefault(t *arch.Tower) int {
 	edge := t.Patch * t.Cell
+	if t.Padded > 0 {
+		return int(math.Sqrt(float64(t.Padded))) / t.Cell * edge // the largest square
+	}
 	return 448 / edge * edge
 }

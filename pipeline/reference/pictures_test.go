@@ -91,7 +91,7 @@ func seen(t *testing.T, src *source.Source, tower *forward.Tower, image []byte, 
 	if sizes == nil {
 		return tower.Rows(t.Context(), stagetest.Planes(image, norm.Mean, norm.Scale))
 	}
-	x, err := (&picture.Image{Height: sizes[i][0], Width: sizes[i][1], Pix: image}).Patches(norm, src.Model.Towers[0].Patch)
+	x, err := (&picture.Image{Height: sizes[i][0], Width: sizes[i][1], Pix: image}).Patches(norm, source.Cells(src.Model.Towers[0]))
 	if err != nil {
 		return nil, err
 	}

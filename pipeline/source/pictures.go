@@ -30,6 +30,11 @@ type Pictures struct {
 	Conditions []string
 }
 
+// Cells are how a tower of a Grid divides pictures.
+func Cells(t *arch.Tower) picture.Cells {
+	return picture.Cells{Patch: t.Patch, Edge: t.Cell, Frames: t.Frames}
+}
+
 // processorNames are the files in which repositories describe the preparation of pictures. Newer ones have all processors in the second.
 var processorNames = []string{"preprocessor_config.json", "processor_config.json"}
 
@@ -49,6 +54,8 @@ type processor struct {
 	// LeastRows and MostRows are the same in rows that a picture becomes.
 	LeastRows *int `json:"min_image_tokens"`
 	MostRows  *int `json:"max_image_tokens"`
+	// Soft is how many rows a picture becomes at most, in the library of Gemma 4, which makes it as large as that allows.
+	Soft *int `json:"max_soft_tokens"`
 	// Sizes is another place of the two.
 	Sizes json.RawMessage `json:"size"`
 	// Tile is that of pictures that are cut.
@@ -90,6 +97,9 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 		return nil, err
 	}
 	x := processor{Mean: t.Mean[:], Deviation: t.Deviation[:]}
+	if t.Padded > 0 {
+		x.Normalize = new(bool) // the default of this library's processor
+	}
 	for _, name := range processorNames {
 		b, err := ReadOptional(dir, name)
 		if err != nil || b == nil {
@@ -129,6 +139,8 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 // size reads what is said about the sizes of pictures.
 func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) error {
 	switch {
+	case t.Padded > 0:
+		return p.filled(x, t)
 	case t.Grid && t.Most > 0:
 		return p.rows(x, t)
 	case t.Grid:
@@ -151,6 +163,27 @@ func (p *Pictures) rows(x *processor, t *arch.Tower) error {
 		p.Conditions = append(p.Conditions, t.Loss)
 	}
 	p.Conditions = append(p.Conditions, x.pixels(1))
+	return nil
+}
+
+// filled reads the limit of a tower that always takes as many patches. The engine does not normalise its pixels.
+func (p *Pictures) filled(x *processor, t *arch.Tower) error {
+	if p.Mean != [3]float32{} || p.Norm != [3]float32{1 / 255., 1 / 255., 1 / 255.} {
+		return fmt.Errorf("do_normalize, image_mean, image_std, rescale_factor: the engine gives this tower pixels from 0 to 1: %w", tensor.ErrUnsupported)
+	}
+	cell := t.Cell * t.Cell
+	most := *cmp.Or(x.Soft, new(t.Padded/cell))
+	if most < 1 || most > maxRows {
+		return fmt.Errorf("max_soft_tokens %d: %w", most, tensor.ErrUnsupported)
+	}
+	text := fmt.Sprintf("the library keeps the shape of a picture and makes it as large as %d tokens allow; the engine does not: pass such a height and width",
+		most)
+	if most > t.Padded/cell {
+		most = t.Padded / cell
+		text += fmt.Sprintf("; the engine allows %d", most)
+	}
+	p.MostPixels = most * cell * t.Patch * t.Patch
+	p.Conditions = append(p.Conditions, text)
 	return nil
 }
 

@@ -106,6 +106,42 @@ func TestPicturePixels(t *testing.T) {
 	}
 }
 
+// The library of Gemma 4 makes pictures as large as a number of rows allows, of which the engine has 280, and gives the tower plain pixels.
+func TestFilledPictures(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	for name, c := range map[string]struct {
+		file  any
+		most  int
+		wants string
+	}{
+		"no file":  {nil, 645120, "as large as 280 tokens allow; the engine does not: pass such a height and width"},
+		"its file": {object{"do_normalize": false, "image_mean": []any{0.5, 0.5, 0.5}, "max_soft_tokens": 70}, 161280, "as large as 70 tokens allow"},
+		"more rows": {object{"max_soft_tokens": 1120}, 645120,
+			"as large as 1120 tokens allow; the engine does not: pass such a height and width; the engine allows 280"},
+	} {
+		src, err := openSeeing(t, "gemma4", object{"preprocessor_config.json": c.file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := src.Pictures
+		if p.MostPixels != c.most || len(p.Conditions) != 1 || !strings.HasSuffix(p.Conditions[0], c.wants) && !strings.Contains(p.Conditions[0], c.wants+";") {
+			t.Errorf("%s: %d pixels, %q", name, p.MostPixels, p.Conditions)
+		}
+		if p.Pad != 320 || p.Start != 321 || p.End != 322 {
+			t.Errorf("tokens %d, %d, %d", p.Pad, p.Start, p.End)
+		}
+	}
+	for _, bad := range []object{
+		{"max_soft_tokens": 0}, {"max_soft_tokens": 1 << 40}, {"do_rescale": false}, {"rescale_factor": 0.5},
+		{"do_normalize": true, "image_mean": []any{0.5, 0.5, 0.5}},
+	} {
+		if _, err := openSeeing(t, "gemma4", object{"preprocessor_config.json": bad}); !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
 // For some towers the limits are numbers of rows, which packages have as pixels.
 func TestPictureRows(t *testing.T) {
 	t.Parallel()

@@ -210,6 +210,8 @@ func lookAt(b []byte, src *source.Source, s *seenShown, add func(seenView, []byt
 	}
 	fit := picture.Size{Height: t.Size, Width: t.Size}
 	switch unit := t.Patch * t.Cell; {
+	case t.Padded > 0:
+		fit, err = im.Size().Fill(unit, min(facts.MostPixels, calibrationRows*unit*unit))
 	case t.Grid:
 		least, most := 4*unit*unit, calibrationRows*unit*unit
 		if facts.MostPixels > 0 {

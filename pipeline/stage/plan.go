@@ -22,6 +22,10 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Oldest > r.target.Minimum {
+		return nil, r.Recipe.Errorf("target.engine", "%q is too old for this checkpoint: engines before %s cannot read pictures for its tower",
+			r.target.Engine, m.Oldest)
+	}
 	return m, r.devices.Check(&m.Features)
 }
 

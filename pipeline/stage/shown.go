@@ -118,7 +118,7 @@ func pixelsOf(b []byte, v seenView, src *source.Source) ([]float32, error) {
 	if !t.Grid {
 		return im.Planes(n), nil
 	}
-	p, err := im.Patches(n, t.Patch)
+	p, err := im.Patches(n, source.Cells(t))
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,22 @@
 package stage_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
+
+// TestOldEngine: an engine that cannot read pictures for a tower is refused by name.
+func TestOldEngine(t *testing.T) {
+	t.Parallel()
+	_, err := stagetest.Export(t.Context(), t.TempDir(), families+"gemma4", "target: {engine: \"3.5\"}")
+	const want = `target.engine: "3.5" is too old for this checkpoint: engines before 3.6.0 cannot read pictures for its tower`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
 
 // Methods that watch the text model round the matrices of towers to nearest, and the table of rows with marks of pictures: what
 // calibration sees of the model says nothing about their inputs.

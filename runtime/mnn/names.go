@@ -29,6 +29,9 @@ const (
 	// CornersInput and WeightsInput come with patches of 16 pixels: the four learned positions next to each patch, and their weights. Towers
 	// here compute both themselves.
 	CornersInput, WeightsInput = "idx_tensor", "weight_tensor"
+	// PaddedInput is that of a tower that reads a fixed number of patches, row by row, of which the last ones may be none, and PlacesInput
+	// the column and row of each, -1 for none.
+	PaddedInput, PlacesInput = "input_patches", "image_position_ids"
 	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time.
 	TilesInput  = "pixel_values"
 	PictureRows = "image_embeds"
@@ -36,6 +39,9 @@ const (
 	FeaturesInput = "input_features"
 	SoundRows     = "audio_embeds"
 )
+
+// PaddedDivisor is what the engine divides the rows of such a tower by, whatever the width of the text model.
+const PaddedDivisor = 39.25
 
 // DeepRows is a second output of a tower that reads patches, [slices, rows, hidden], and DeepInput the input of the text model for it. What is
 // in slice i is added after layer i.

@@ -75,7 +75,7 @@ func answer(t *testing.T, words []string) string {
 		}
 		return fmt.Sprintf("%dx%d", fit.Height, fit.Width)
 	case "patches":
-		p := must(noise(before).Patches(picture.Norm{Scale: [3]float32{1, 1, 1}}, number(t, words[2])))
+		p := must(noise(before).Patches(picture.Norm{Scale: [3]float32{1, 1, 1}}, picture.QwenCells(number(t, words[2]))))
 		b := make([]byte, len(p.Pixels))
 		for i, v := range p.Pixels {
 			b[i] = byte(v)

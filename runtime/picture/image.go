@@ -71,6 +71,44 @@ func (s Size) Round(unit int) (Size, error) {
 	return nearest, nearest.Check()
 }
 
+// Padded returns what the engine makes of a size for a tower that takes a fixed number of patches, most at most: both edges are rounded to
+// cells, at least one, and while there are too many patches the longer edge gets one cell less.
+func (s Size) Padded(c Cells, most int) (Size, error) {
+	if err := s.Check(); err != nil {
+		return Size{}, err
+	}
+	unit := c.Unit()
+	s = Size{max(unit, (2*s.Height+unit)/(2*unit)*unit), max(unit, (2*s.Width+unit)/(2*unit)*unit)}
+	for s.Height/c.Patch*(s.Width/c.Patch) > most {
+		if s.Height >= s.Width {
+			s.Height -= unit
+		} else {
+			s.Width -= unit
+		}
+	}
+	return s, nil
+}
+
+// Fill returns the size that transformers gives a picture before the tower of Gemma 4: the largest multiples of unit in about its shape
+// whose area is at most maxPixels, a multiple of a cell. A picture whose shorter edge would be below half a pixel is an error there.
+func (s Size) Fill(unit, maxPixels int) (Size, error) {
+	if err := s.Check(); err != nil {
+		return Size{}, err
+	}
+	factor := math.Sqrt(float64(maxPixels) / float64(s.Height*s.Width))
+	fill := Size{int(float64(factor*float64(s.Height))/float64(unit)) * unit, int(float64(factor*float64(s.Width))/float64(unit)) * unit}
+	most := maxPixels / (unit * unit) * unit
+	switch {
+	case fill.Height == 0 && fill.Width == 0:
+		return Size{}, fmt.Errorf("a picture of %v becomes none of at most %d pixels: %w", s, maxPixels, tensor.ErrUnsupported)
+	case fill.Height == 0:
+		fill = Size{unit, min(s.Width/s.Height*unit, most)}
+	case fill.Width == 0:
+		fill = Size{min(s.Height/s.Width*unit, most), unit}
+	}
+	return fill, fill.Check()
+}
+
 // Fit returns the size that transformers gives a picture of this size before a tower of the Qwen kind: multiples of unit (two
 // patches), an area from minPixels to maxPixels, about the same shape. Callers of the engine have to pass this size, because the
 // engine does not compute it. A picture that is more than 200 times as long as wide is an error, as in transformers.

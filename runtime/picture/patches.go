@@ -34,33 +34,46 @@ func (n Norm) table(c int) (t [256]float32) {
 	return t
 }
 
-// Patches are the inputs of a tower of the Qwen kind. A row stands for a patch; patches are in the order in which the tower
-// merges them, so the four of each cell of 2 x 2 patches follow one another.
+// Cells are how towers divide pictures: cells of Edge x Edge patches become one token, and a patch of Patch x Patch pixels is given as so many
+// frames.
+type Cells struct{ Patch, Edge, Frames int }
+
+// QwenCells are those of towers of the Qwen kind with patches of so many pixels a side.
+func QwenCells(patch int) Cells { return Cells{Patch: patch, Edge: 2, Frames: 2} }
+
+// Unit is the edge of a cell in pixels.
+func (c Cells) Unit() int { return c.Patch * c.Edge }
+
+// Patches are the inputs of a tower that reads patches. A row stands for a patch; patches are in the order in which the tower
+// merges them, so those of each cell follow one another, row by row.
 type Patches struct {
-	Grid      Size      // patches in the height and width; S is their product, and the picture becomes S/4 tokens
-	Pixels    []float32 // `patches` [S, 3*2*patch*patch]: channel, frame (the picture twice), row, column
+	Grid      Size      // patches in the height and width; S is their product
+	Pixels    []float32 // `patches` [S, 3*frames*patch*patch]: channel, frame (all the same), row, column
 	Positions []int32   // `position_ids` [2, S]: the row of each patch, then the column
 }
 
-// Patches cuts the picture into squares of so many pixels a side. Its edges must be multiples of two patches: [Image.Resize] it
-// to a size of [Size.Round] first.
-func (im *Image) Patches(n Norm, patch int) (*Patches, error) {
-	if im.Height%(2*patch) != 0 || im.Width%(2*patch) != 0 {
-		return nil, fmt.Errorf("a picture of %v does not divide into cells of %d pixels: %w", im.Size(), 2*patch, tensor.ErrUnsupported)
+// Patches cuts the picture into patches. Its edges must be multiples of those of a cell: [Image.Resize] it to a size of [Size.Round] first.
+func (im *Image) Patches(n Norm, c Cells) (*Patches, error) {
+	if im.Height%c.Unit() != 0 || im.Width%c.Unit() != 0 {
+		return nil, fmt.Errorf("a picture of %v does not divide into cells of %d pixels: %w", im.Size(), c.Unit(), tensor.ErrUnsupported)
 	}
+	patch := c.Patch
 	p := &Patches{Grid: Size{im.Height / patch, im.Width / patch}}
 	count, area := p.Grid.Height*p.Grid.Width, patch*patch
-	p.Pixels, p.Positions = make([]float32, count*6*area), make([]int32, 2*count)
+	width := 3 * c.Frames * area
+	p.Pixels, p.Positions = make([]float32, count*width), make([]int32, 2*count)
 	tables := [3][256]float32{n.table(0), n.table(1), n.table(2)}
-	p.each(func(i, row, column int) {
+	p.each(c.Edge, func(i, row, column int) {
 		p.Positions[i], p.Positions[count+i] = int32(row), int32(column)
-		dst := p.Pixels[i*6*area : (i+1)*6*area]
+		dst := p.Pixels[i*width : (i+1)*width]
 		for y := range patch {
 			src := im.row(row*patch + y)[3*column*patch:]
 			for x := range patch {
-				for c := range 3 {
-					v := tables[c][src[3*x+c]]
-					dst[(2*c)*area+y*patch+x], dst[(2*c+1)*area+y*patch+x] = v, v
+				for channel := range 3 {
+					v := tables[channel][src[3*x+channel]]
+					for frame := range c.Frames {
+						dst[(c.Frames*channel+frame)*area+y*patch+x] = v
+					}
 				}
 			}
 		}
@@ -69,12 +82,12 @@ func (im *Image) Patches(n Norm, patch int) (*Patches, error) {
 }
 
 // each calls visit with the index, row and column of every patch.
-func (p *Patches) each(visit func(i, row, column int)) {
+func (p *Patches) each(edge int, visit func(i, row, column int)) {
 	i := 0
-	for row := 0; row < p.Grid.Height; row += 2 {
-		for column := 0; column < p.Grid.Width; column += 2 {
-			for cell := range 4 {
-				visit(i, row+cell/2, column+cell%2)
+	for row := 0; row < p.Grid.Height; row += edge {
+		for column := 0; column < p.Grid.Width; column += edge {
+			for within := range edge * edge {
+				visit(i, row+within/edge, column+within%edge)
 				i++
 			}
 		}

@@ -59,7 +59,7 @@ func TestFamilies(t *testing.T) {
 			if !whole {
 				stepwise = long.Logits
 			}
-			for _, target := range []string{"3.5", "3.6"} {
+			for _, target := range targets(dir) {
 				pkg := export(t, dir, form{engine: target, bits: 16})
 				for _, e := range runs(all, form{engine: target}) {
 					worst := 0.0
@@ -160,7 +160,7 @@ func TestQuantizedFamilies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range []form{{engine: "3.5", bits: 8, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+		for _, f := range []form{{engine: targets(dir)[0], bits: 8, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
 				p, err := runtime.Open(export(t, dir, f))
 				if err != nil {

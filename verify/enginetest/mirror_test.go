@@ -214,7 +214,7 @@ func patches(patch int) reader {
 		if err != nil {
 			return nil, s, err
 		}
-		p, err := im.Patches(mirrorNorm, patch)
+		p, err := im.Patches(mirrorNorm, picture.QwenCells(patch))
 		if err != nil {
 			return nil, s, err
 		}

@@ -34,7 +34,7 @@ func TestQuantizedTowers(t *testing.T) {
 		for _, bits := range []int{8, 4} {
 			t.Run(fmt.Sprintf("%s/%d", filepath.Base(dir), bits), func(t *testing.T) {
 				pkg, err := stagetest.Export(t.Context(), t.TempDir(), dir, fmt.Sprintf("verify: {enabled: false}\nquantize: {bits: 16, overrides: ["+
-					"{match: 'visual|vision_|multi_modal|connector', bits: %d, block: 32}]}", bits))
+					"{match: 'visual|vision_|embed_vision|multi_modal|connector', bits: %d, block: 32}]}", bits))
 				if err != nil {
 					t.Fatal(err)
 				}

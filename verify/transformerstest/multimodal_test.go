@@ -33,7 +33,7 @@ var multimodalFamilies = map[string]family{
 		config: seeing("gemma4_text", "gemma4_text", object{
 			"model_type": "gemma4", "architectures": []string{"Gemma4ForConditionalGeneration"}, "tie_word_embeddings": true,
 			"vision_config": merged(tower, object{"model_type": "gemma4_vision", "head_dim": 16, "num_key_value_heads": 2,
-				"position_embedding_size": 16, "patch_size": 4}),
+				"position_embedding_size": 850, "patch_size": 16}),
 			"image_token_id": 310, "boi_token_id": 311, "eoi_token_id": 312, "video_token_id": 313, "audio_token_id": 314,
 		}),
 		honours: inner("text_config", windowFamilies["gemma4_text"].honours[:12]),
@@ -41,7 +41,10 @@ var multimodalFamilies = map[string]family{
 			{`text_config.use_bidirectional_attention: "all"`, object{"text_config.use_bidirectional_attention": "all"}},
 			{`text_config.hidden_activation: "gelu"`, object{"text_config.hidden_activation": "gelu"}},
 			{`text_config.hidden_size_per_layer_input: 8`, object{"text_config.hidden_size_per_layer_input": 8}},
+			{`vision_config.use_clipped_linears: true`, object{"vision_config.use_clipped_linears": true}},
+			{`vision_config.pooling_kernel_size: 2 is not supported`, object{"vision_config.pooling_kernel_size": 2}},
 		},
+		same:   []object{{"vision_config.max_position_embeddings": 64}},
 		shapes: inner("text_config", windowFamilies["gemma4_text"].shapes),
 	},
 	"glm_ocr": {

@@ -18,7 +18,8 @@ func CheckInput(g *mnn.Graph, op *mnn.Op) error {
 			}
 		}
 		return nil
-	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.TilesInput, mnn.FeaturesInput:
+	case "input_ids", "attention_mask", "position_ids", "logits_index", mnn.PicturesInput, mnn.PatchesInput, mnn.PaddedInput,
+		mnn.PlacesInput, mnn.TilesInput, mnn.FeaturesInput:
 		return nil
 	case mnn.DeepInput:
 		if p := op.Param.(*mnn.Input); len(p.Dims) != 3 || p.Dims[0] < 1 || p.Dims[2] < 1 {
@@ -52,12 +53,15 @@ func Pictures(p *mnn.Input, n int) ([]int, error) {
 	return shape, nil
 }
 
-// Axes is the number of axes of an input of positions, [axes, tokens].
+// Axes is the number of axes of an input of positions, [axes, tokens], or [1, tokens, axes] for places of patches.
 func Axes(p *mnn.Input) int {
-	if len(p.Dims) != 2 {
-		return 1
+	switch len(p.Dims) {
+	case 2:
+		return max(1, int(p.Dims[0]))
+	case 3:
+		return max(1, int(p.Dims[2]))
 	}
-	return max(1, int(p.Dims[0]))
+	return 1
 }
 
 // EveryPair reports whether an input is the mask of a tower, [1, tokens, tokens], by which everything is seen.

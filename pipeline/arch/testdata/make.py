@@ -302,9 +302,11 @@ TILE_TOKENS = ["<fake_token_around_image>", "<image>", "<global-img>"] + [f"<row
 TILES = ("<image>", "<fake_token_around_image>", "<fake_token_around_image>")
 GLM_TOKENS = ["<|begin_of_image|>", "<|end_of_image|>", "<|image|>"]
 GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+GEMMA4_TOKENS = ["<|image|>", "<|image>", "<image|>"]
 LFM_TOKENS = ["<image>", "<|image_start|>", "<|image_end|>"]
 LFM = ("<image>", "<|image_start|>", "<|image_end|>")
 GEMMA = ("<image_soft_token>", "<start_of_image>", "<end_of_image>")
+GEMMA4_MARKS = ("<|image|>", "<|image>", "<image|>")
 QWEN2_VL = dict(depth=2, embed_dim=24, num_heads=2, mlp_ratio=2, patch_size=14, hidden_size=32)
 QWEN2_5_VL = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32, window_size=56, fullatt_block_indexes=[1])
 GLM_OCR = dict(depth=2, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=14, out_hidden_size=32)
@@ -321,6 +323,9 @@ CLIP = dict(model_type="clip_vision_model", hidden_size=24, intermediate_size=40
 VIT = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, norm_type="layer_norm", use_qk_norm=False, image_size=[48, 48], patch_size=[8, 8])
 SIGLIP = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
 LFM2 = dict(model_type="lfm2", num_hidden_layers=3, norm_eps=1e-5, conv_L_cache=3, block_auto_adjust_ff_dim=False)
+GEMMA4_VISION = dict(
+    hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=12, position_embedding_size=900,
+    standardize=True)
 SIGLIP2 = dict(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, num_patches=36, patch_size=16, vision_use_head=False)
 
 
@@ -369,6 +374,18 @@ VISION = {
     "gemma3-untied": ("Gemma3", GEMMA, dict(head_dim=12, sliding_window=24, num_hidden_layers=2, layer_types=[SLIDING, SLIDING], tie_word_embeddings=False), dict(
         SIGLIP, model_type="siglip_vision_model", hidden_size=40, num_attention_heads=5, image_size=50, vision_use_head=False), dict(
         mm_tokens_per_image=4, tie_word_embeddings=False), None),
+    "gemma4": ("Gemma4", GEMMA4_MARKS, dict(
+        GEMMA4, intermediate_size=24, layer_types=[SLIDING, FULL], use_bidirectional_attention="vision"), GEMMA4_VISION, dict(
+        tie_word_embeddings=True), dict(do_normalize=False, image_mean=[0.0] * 3, image_std=[1.0] * 3, max_soft_tokens=280, patch_size=16, resample=3)),
+    "gemma4-moe": ("Gemma4", GEMMA4_MARKS, dict(
+        GEMMA4, intermediate_size=32, sliding_window=6, layer_types=[SLIDING, FULL], enable_moe_block=True, num_experts=3, top_k_experts=2,
+        moe_intermediate_size=12, use_bidirectional_attention="vision"), dict(
+        GEMMA4_VISION, hidden_size=20, num_hidden_layers=1, num_attention_heads=3, num_key_value_heads=1, head_dim=8, position_embedding_size=840,
+        standardize=False, rms_norm_eps=1e-3, rope_parameters=dict(rope_type="axial", rope_theta=50.0)), dict(tie_word_embeddings=True), None),
+    "gemma4-causal": ("Gemma4", GEMMA4_MARKS, dict(
+        GEMMA4, hidden_size=48, attention_k_eq_v=False, num_global_key_value_heads=..., layer_types=[SLIDING, FULL], tie_word_embeddings=False), dict(
+        GEMMA4_VISION, num_attention_heads=3, num_key_value_heads=3, head_dim=8, hidden_activation="gelu"), {}, dict(
+        image_processor=dict(do_normalize=False, max_soft_tokens=70))),
     "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
         32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
     "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
@@ -487,7 +504,9 @@ def randomise(model, rng, twin):
     for name, b in model.named_buffers():
         if "e_score_correction_bias" in name:
             b.copy_((torch.randn(b.shape, generator=rng) * 0.1).to(torch.bfloat16))
-        elif "layer_scalar" in name:
+        elif name.endswith("std_bias"):
+            b.copy_((torch.randn(b.shape, generator=rng) * 0.5).to(torch.bfloat16))
+        elif "layer_scalar" in name or name.endswith("std_scale"):
             b.copy_((1 + torch.randn(b.shape, generator=rng) * 0.2).to(torch.bfloat16))
 
 
@@ -518,8 +537,8 @@ def pictured(name, model, tok, rng):
     _, words, *_, said = VISION.get(name, (None, OMNI, None))
     pad, start, end = words
     config, said = model.config.vision_config, said or {}
-    free, tiles = words == LFM, words == TILES
-    grid = free or hasattr(config, "spatial_merge_size")
+    free, tiles, padded = words == LFM, words == TILES, words == GEMMA4_MARKS
+    grid = free or padded or hasattr(config, "spatial_merge_size")
     size = 0 if grid else config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     mean, std = {"clip_vision_model": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
@@ -530,21 +549,29 @@ def pictured(name, model, tok, rng):
                  "glm_ocr_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_omni_vision_encoder": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
                  "qwen2_5_vl_vision": (transformers.image_utils.OPENAI_CLIP_MEAN, transformers.image_utils.OPENAI_CLIP_STD),
-                 **dict.fromkeys(["siglip_vision_model", "siglip2_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3))}.get(
+                 **dict.fromkeys(["siglip_vision_model", "siglip2_vision_model", "smolvlm_vision", "idefics3_vision"], ([0.5] * 3, [0.5] * 3)),
+                 "gemma4_vision": ([0.0] * 3, [1.0] * 3)}.get(
         config.model_type, (transformers.image_utils.IMAGENET_DEFAULT_MEAN, transformers.image_utils.IMAGENET_DEFAULT_STD))
     mean, std = torch.tensor(said.get("image_mean", mean)), torch.tensor(said.get("image_std", std))
-    edge = config.patch_size * (model.config.downsample_factor if free else config.spatial_merge_size) if grid else 0
+    cell = model.config.downsample_factor if free else config.pooling_kernel_size if padded else config.spatial_merge_size if grid else 0
+    edge = config.patch_size * cell if grid else 0
     # Wide, high, and square.
     sizes = [(3 * edge, 5 * edge), (6 * edge, 2 * edge), (2 * edge, 2 * edge)] if grid else [(size, size)] * 3
+    sizes = [(2 * edge, 4 * edge), (3 * edge, edge), (2 * edge, 2 * edge)] if padded else sizes
     sizes = [(2 * size, 3 * size), (2 * size, size), (size, size)] if tiles else sizes
     images = [picture(h, w, k, rng) for k, (h, w) in enumerate(sizes)]
     views = [cut(p, size) for p in images] if tiles else [[p] for p in images]
     pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for list in views for p in list]
     more = {}
-    if free:
-        more["spatial_shapes"] = torch.tensor([[h // config.patch_size, w // config.patch_size] for h, w in sizes])
+    if free or padded:
         pixels = [p.unfold(1, config.patch_size, config.patch_size).unfold(2, config.patch_size, config.patch_size).permute(1, 2, 3, 4, 0).flatten(2).flatten(0, 1)
                   for p in pixels]
+    if padded:
+        places = [torch.tensor([[x, y] for y in range(h // config.patch_size) for x in range(w // config.patch_size)]) for h, w in sizes]
+        more["image_position_ids"] = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
+        pixels = torch.nn.utils.rnn.pad_sequence(pixels, batch_first=True)
+    elif free:
+        more["spatial_shapes"] = torch.tensor([[h // config.patch_size, w // config.patch_size] for h, w in sizes])
         more["pixel_attention_mask"] = torch.nn.utils.rnn.pad_sequence([torch.ones(len(p), dtype=torch.int32) for p in pixels], batch_first=True)
         pixels = torch.nn.utils.rnn.pad_sequence(pixels, batch_first=True)
     elif grid:
@@ -569,8 +596,9 @@ def pictured(name, model, tok, rng):
     turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
     steps = torch.randint(3, 300, (12,), generator=rng).tolist()
     ids = torch.tensor([turns[0] + steps + turns[1]])
-    if words == GEMMA:
+    if words in (GEMMA, GEMMA4_MARKS):
         rows = [r / model.config.text_config.hidden_size ** 0.5 for r in rows]  # what takes the place of rows of the table
+    if words == GEMMA:
         more["token_type_ids"] = (ids == tok.token_to_id(pad)).int()
     if words == OMNI:
         more["attention_mask"] = torch.ones_like(ids)
@@ -700,11 +728,15 @@ def sounded(name, model, tok, rng):
 def make_vision(name, dir):
     """Writes all files of a checkpoint that reads pictures into dir."""
     prefix, marks, text, vision, outer, said = VISION[name]
-    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS, GEMMA: GEMMA_TOKENS, LFM: LFM_TOKENS}.get(marks, PICTURE_TOKENS)
+    words = {QWEN: QWEN_TOKENS, GLM: GLM_TOKENS, TILES: TILE_TOKENS, GEMMA: GEMMA_TOKENS, GEMMA4_MARKS: GEMMA4_TOKENS, LFM: LFM_TOKENS}.get(marks, PICTURE_TOKENS)
     pad = "image_token_index" if prefix in ("Llava", "Gemma3") else "image_token_id"
     if said:
         (dir / "preprocessor_config.json").write_text(json.dumps(said, indent=2) + "\n")
-    make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), {pad: marks[0]}, pictures=pictured)
+    ids = {pad: marks[0]}
+    if marks == GEMMA4_MARKS:
+        ids |= {"boi_token_id": marks[1], "eoi_token_id": marks[2]}
+    text = {k: v for k, v in text.items() if v is not ...}
+    make_larger(name, dir, prefix, words, text, dict(vision_config=dict(vision), **outer), ids, pictures=pictured)
 
 
 def make_sound(name, dir):
