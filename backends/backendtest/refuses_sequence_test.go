@@ -16,6 +16,21 @@ func sequenceNonsense() (list []nonsense) {
 	add("permute of few dimensions", func(b *builder) int32 { return b.permute(cube(b), 0, 1) })
 	add("permute of one twice", func(b *builder) int32 { return b.permute(cube(b), 0, 1, 1) })
 	add("permute out of range", func(b *builder) int32 { return b.permute(cube(b), 0, 1, 3) })
+	channels := func(name string, x, kernels, bias func(b *builder) int32) {
+		add("each channel "+name, func(b *builder) int32 { return b.op(mnn.OpDepthwise, depthwise(2, 3, 1), x(b), kernels(b), bias(b)) })
+	}
+	floats := func(dims ...int32) func(b *builder) int32 {
+		n := int32(1)
+		for _, d := range dims {
+			n *= d
+		}
+		return func(b *builder) int32 { return b.floats(iota32(int(n)), dims...) }
+	}
+	channels("of three dimensions", cube, floats(2, 1, 3, 3), floats(2))
+	channels("of others", floats(1, 3, 4, 4), floats(2, 1, 3, 3), floats(2))
+	channels("with other kernels", floats(1, 2, 4, 4), floats(2, 1, 5, 5), floats(2))
+	channels("with one bias", floats(1, 2, 4, 4), floats(2, 1, 3, 3), floats(1))
+	channels("of integers", func(b *builder) int32 { return b.ints(make([]int32, 32), 1, 2, 4, 4) }, floats(2, 1, 3, 3), floats(2))
 	reduce := func(name string, x func(b *builder) int32, p mnn.Reduction, more int) {
 		add("reduction "+name, func(b *builder) int32 {
 			in := []int32{x(b)}

@@ -13,8 +13,27 @@ func (b *builder) permute(x int32, dims ...int32) int32 {
 	return b.op(mnn.OpPermute, &mnn.Permute{Dims: dims}, x)
 }
 
+// depthwise is a convolution of each of n channels alone that keeps the size if the stride is 1.
+func depthwise(n, kernel, stride int32) *mnn.Depthwise {
+	return &mnn.Depthwise{
+		KernelX: kernel, KernelY: kernel, StrideX: stride, StrideY: stride, DilateX: 1, DilateY: 1, PadX: kernel / 2, PadY: kernel / 2,
+		Group: n, Outputs: n, Inputs: n,
+	}
+}
+
 func testSequences(t *testing.T, be backend.Backend) {
-	needs(t, be, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2, mnn.OpGatherElements)
+	needs(t, be, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2, mnn.OpGatherElements, mnn.OpDepthwise)
+	// Two channels of 3 x 4 places that count up, the kernels of both count up from 1, biases are 100 and 0.
+	each := func(kernel, stride int32) func(b *builder) int32 {
+		return func(b *builder) int32 {
+			kernels := iota32(int(2 * kernel * kernel))
+			for i := range kernels {
+				kernels[i] = float32(i%int(kernel*kernel) + 1)
+			}
+			return b.op(mnn.OpDepthwise, depthwise(2, kernel, stride), b.floats(iota32(24), 1, 2, 3, 4),
+				b.floats(kernels, 2, 1, kernel, kernel), b.floats([]float32{100, 0}, 2))
+		}
+	}
 	reduce := func(op mnn.ReductionOp, keep bool, dims ...int32) func(b *builder) int32 {
 		return func(b *builder) int32 {
 			return b.op(mnn.OpReduction, &mnn.Reduction{Op: op, Dims: dims, Keep: keep, T: mnn.DTFloat}, cube(b))
@@ -42,6 +61,11 @@ func testSequences(t *testing.T, be backend.Backend) {
 		{"permute all", func(b *builder) int32 { return b.permute(b.floats(iota32(8), 2, 2, 2), 2, 0, 1) }, []int{2, 2, 2}, []float32{0, 2, 4, 6, 1, 3, 5, 7}},
 		{"permute a row", func(b *builder) int32 { return b.permute(b.floats(iota32(4), 1, 1, 4), 0, 2, 1) }, []int{1, 4, 1}, iota32(4)},
 		{"permute integers", func(b *builder) int32 { return b.asFloats(b.permute(b.ints([]int32{1, 2, 3, 4}, 2, 2), 1, 0)) }, []int{2, 2}, []float32{1, 3, 2, 4}},
+		{"each channel by 3", each(3, 1), []int{1, 2, 3, 4}, []float32{
+			183, 239, 278, 221, 298, 403, 448, 325, 217, 269, 290, 215, 419, 607, 646, 409, 594, 843, 888, 549, 309, 421, 442, 259,
+		}},
+		{"every other place of each channel by 3", each(3, 2), []int{1, 2, 2, 2}, []float32{183, 278, 217, 290, 419, 646, 309, 442}},
+		{"every other place of each channel by 7", each(7, 2), []int{1, 2, 2, 2}, []float32{2550, 2418, 1626, 1494, 7274, 6854, 4334, 3914}},
 		{"sum of the last", reduce(mnn.ReduceSum, true, -1), []int{2, 3, 1}, []float32{6, 22, 38, 54, 70, 86}},
 		{"sum of the middle", reduce(mnn.ReduceSum, false, 1), []int{2, 4}, []float32{12, 15, 18, 21, 48, 51, 54, 57}},
 		{"sum of two", reduce(mnn.ReduceSum, false, 0, 2), []int{3}, []float32{60, 92, 124}},

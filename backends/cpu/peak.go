@@ -32,7 +32,7 @@ func (p *planner) peaks(n *node, op *mnn.Op) {
 	switch op.Type {
 	case mnn.OpBatchMatMul, mnn.OpLinearAttention, mnn.OpMoE, mnn.OpReduction:
 	case mnn.OpReLU, mnn.OpSoftmax:
-	case mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConvolution, mnn.OpLayerNorm, mnn.OpRoPE, mnn.OpUnaryOp:
+	case mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConvolution, mnn.OpDepthwise, mnn.OpLayerNorm, mnn.OpRoPE, mnn.OpUnaryOp:
 	default:
 		return
 	}

@@ -86,7 +86,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 var arity = map[mnn.OpType]int{
 	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
 	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
-	mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
+	mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpDepthwise: 3, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
 
 func (p *planner) node(n *node, op *mnn.Op) error {
 	if len(n.inputs) < arity[op.Type] {
@@ -138,6 +138,8 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 		return p.moe(n, prm)
 	case *mnn.Permute:
 		return p.permute(n, prm)
+	case *mnn.Depthwise:
+		return p.depthwise(n, prm)
 	case *mnn.Reduction:
 		return p.reduction(n, prm)
 	case *mnn.TopK:

@@ -25,7 +25,7 @@ func (Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Ops: []mnn.OpType{
 			mnn.OpBatchMatMul, mnn.OpGatherElements, mnn.OpLinearAttention, mnn.OpMoE, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2,
-			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpGatherV2,
+			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpDepthwise, mnn.OpGatherV2,
 			mnn.OpInput, mnn.OpLayerNorm, mnn.OpRank, mnn.OpReshape, mnn.OpRoPE, mnn.OpShape, mnn.OpSqueeze,
 			mnn.OpStridedSlice, mnn.OpUnaryOp, mnn.OpUnsqueeze,
 			mnn.OpCast, mnn.OpRange, mnn.OpReLU, mnn.OpSoftmax,
@@ -243,7 +243,7 @@ func (r *run) ops(ctx context.Context) error {
 var computes = map[mnn.OpType]bool{
 	mnn.OpReLU: true, mnn.OpSoftmax: true,
 	mnn.OpBatchMatMul: true, mnn.OpLinearAttention: true, mnn.OpMoE: true, mnn.OpReduction: true,
-	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
+	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpDepthwise: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
 func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {

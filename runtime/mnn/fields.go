@@ -93,6 +93,8 @@ func (p *Convolution) fields(c *codec) {
 	numbers(c, "external", &p.External)
 }
 
+func (p *Depthwise) fields(c *codec) { (*Convolution)(p).fields(c) }
+
 // convolutionCommon is the table in a Convolution that holds its numbers.
 type convolutionCommon Convolution
 

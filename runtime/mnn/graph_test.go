@@ -88,6 +88,9 @@ func fullGraph() *Graph {
 			Buffer: []int8{-1, 1}, Alpha: []float32{1}, AlphaFP16: []uint16{0x3c00, 0xffff}, Index: []uint32{math.MaxUint32},
 		},
 	}, x)
+	b.op("each channel", OpDepthwise, &Depthwise{
+		KernelX: 3, KernelY: 3, StrideX: 2, StrideY: 2, DilateX: 1, DilateY: 1, PadX: 1, PadY: 1, Group: 2, Outputs: 2, Inputs: 2,
+	}, x, table, table)
 	b.op("norm", OpLayerNorm, &LayerNorm{Axis: []int32{-1}, Epsilon: 1e-6, Gamma: []float32{1, 2}, Beta: []float32{3, 4}, Group: 2}, x)
 	b.op("sum", OpLayerNorm, &LayerNorm{Axis: []int32{-1}, Epsilon: 1e-6, Group: 1, External: []int64{0, 8, 0}, RMS: true}, x, table)
 	b.Tensors = append(b.Tensors, "normed")

@@ -97,6 +97,9 @@ func (op *Op) decode(src *fb.Op) error {
 		return fmt.Errorf("parameter %s is missing", typ)
 	}
 	op.Param = zero()
+	if op.Type == OpDepthwise {
+		op.Param = &Depthwise{}
+	}
 	return read(t, op.Param)
 }
 

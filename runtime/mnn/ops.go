@@ -25,7 +25,8 @@ var rules = map[OpType]rule{
 	OpReshape:         {ParamReshape, 1, 2, 1, 0}, // data, shape
 	OpConvertTensor:   {ParamTensorConvertInfo, 1, 1, 1, 0},
 	OpConvolution:     {ParamConvolution2D, 1, 1, 1, 0},
-	OpLayerNorm:       {ParamLayerNorm, 1, 2, 1, 2}, // x; or residual and delta to sum and normed
+	OpDepthwise:       {ParamConvolution2D, 3, 3, 1, 0}, // planes, kernels, biases
+	OpLayerNorm:       {ParamLayerNorm, 1, 2, 1, 2},     // x; or residual and delta to sum and normed
 	OpBinaryOp:        {ParamBinaryOp, 2, 2, 1, 0},
 	OpUnaryOp:         {ParamUnaryOp, 1, 1, 1, 0},
 	OpConcat:          {ParamAxis, 1, many, 1, 0},
@@ -272,6 +273,23 @@ func (p *Convolution) check() error {
 	}
 	if inline == 0 {
 		return errors.New("no weight, neither inline nor external")
+	}
+	return nil
+}
+
+// maxKernel bounds the edge of a kernel.
+const maxKernel = 64
+
+func (p *Depthwise) check() error {
+	switch {
+	case p.Outputs < 1 || p.Group != p.Outputs || p.Inputs != p.Outputs:
+		return fmt.Errorf("%d groups, %d inputs and %d outputs: %w", p.Group, p.Inputs, p.Outputs, tensor.ErrUnsupported)
+	case p.KernelX < 1 || p.KernelX > maxKernel || p.KernelX != p.KernelY, p.StrideX < 1 || p.StrideX > p.KernelX || p.StrideX != p.StrideY,
+		p.PadX < 0 || p.PadX >= p.KernelX || p.PadX != p.PadY, p.PadMode != 0, p.DilateX != 1 || p.DilateY != 1, p.Relu || p.Relu6:
+		return fmt.Errorf("a kernel of %d x %d, strides %d and %d, padding %d and %d: %w",
+			p.KernelY, p.KernelX, p.StrideY, p.StrideX, p.PadY, p.PadX, tensor.ErrUnsupported)
+	case len(p.Weight)+len(p.Bias)+len(p.External) > 0 || p.Quan != nil:
+		return fmt.Errorf("weights that are not inputs: %w", tensor.ErrUnsupported)
 	}
 	return nil
 }

@@ -27,6 +27,14 @@ func TestRules(t *testing.T) {
 	blob := func(b Blob) func(*Graph) {
 		return func(g *Graph) { replace(g, OpConst, &b); g.Ops[logits].Inputs = nil }
 	}
+	depthwise := func(change func(p *Depthwise)) func(*Graph) {
+		return func(g *Graph) {
+			p := &Depthwise{KernelX: 3, KernelY: 3, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, PadX: 1, PadY: 1, Group: 2, Outputs: 2, Inputs: 2}
+			change(p)
+			replace(g, OpDepthwise, p)
+			g.Ops[logits].Inputs = []int32{0, 0, 0}
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		damage func(g *Graph)
@@ -80,6 +88,10 @@ func TestRules(t *testing.T) {
 		{"no weight", func(g *Graph) { conv(g).External = nil }, tensor.ErrCorrupt, "no weight"},
 		{"weight storage", func(g *Graph) { conv(g).Quan.Type = 8 }, tensor.ErrUnsupported, "type 8"},
 		{"no kernel", func(g *Graph) { conv(g).KernelY = 0 }, tensor.ErrCorrupt, "positive"},
+		{"kernel of a channel that is no square", depthwise(func(p *Depthwise) { p.KernelX = 5 }), tensor.ErrUnsupported, "a kernel of 3 x 5"},
+		{"kernel of a channel in groups", depthwise(func(p *Depthwise) { p.Group = 1 }), tensor.ErrUnsupported, "1 groups"},
+		{"kernel of a channel beyond padding", depthwise(func(p *Depthwise) { p.PadX, p.PadY = 3, 3 }), tensor.ErrUnsupported, "padding 3 and 3"},
+		{"kernel of a channel in the graph", depthwise(func(p *Depthwise) { p.Weight = []float32{1} }), tensor.ErrUnsupported, "weights that are not inputs"},
 		{"padding", func(g *Graph) { conv(g).PadMode = 3 }, tensor.ErrUnsupported, "padMode 3"},
 		{"bias", func(g *Graph) { conv(g).Bias = []float32{1} }, tensor.ErrCorrupt, "1 biases"},
 		{"heads", func(g *Graph) {

@@ -10,6 +10,7 @@ const (
 	OpConcat          OpType = 10
 	OpConst           OpType = 11
 	OpConvolution     OpType = 12
+	OpDepthwise       OpType = 13
 	OpFill            OpType = 27
 	OpGatherV2        OpType = 31
 	OpInput           OpType = 34
@@ -78,7 +79,7 @@ var opNames = map[OpType]string{
 	OpConcat:          "Concat",
 	OpConst:           "Const",
 	OpConvolution:     "Convolution",
-	13:                "ConvolutionDepthwise",
+	OpDepthwise:       "ConvolutionDepthwise",
 	17:                "Deconvolution",
 	26:                "ExpandDims",
 	OpFill:            "Fill",

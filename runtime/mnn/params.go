@@ -51,6 +51,10 @@ type Convolution struct {
 	Weight, Bias []float32
 }
 
+// Depthwise is a convolution of each channel alone, with square kernels and zeros around planes. Kernels [Outputs, 1, KernelY, KernelX] and
+// biases [Outputs] are inputs.
+type Depthwise Convolution
+
 // Quan is IDSTQuan, the storage of a weight.
 type Quan struct {
 	// Type: 1 packed codes, 2 sparse, 3 fp16, 4 raw int8.
@@ -148,6 +152,7 @@ func (*Blob) paramType() ParamType         { return ParamBlob }
 func (*Reshape) paramType() ParamType      { return ParamReshape }
 func (*Convert) paramType() ParamType      { return ParamTensorConvertInfo }
 func (*Convolution) paramType() ParamType  { return ParamConvolution2D }
+func (*Depthwise) paramType() ParamType    { return ParamConvolution2D }
 func (*LayerNorm) paramType() ParamType    { return ParamLayerNorm }
 func (*Binary) paramType() ParamType       { return ParamBinaryOp }
 func (*Unary) paramType() ParamType        { return ParamUnaryOp }

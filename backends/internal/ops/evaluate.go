@@ -11,7 +11,7 @@ import (
 var arity = map[mnn.OpType]int{
 	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
 	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
-	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
+	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpDepthwise: 3, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
 	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
 }
 
@@ -100,6 +100,8 @@ func Evaluate(op *mnn.Op, in []Tensor, threads int) ([]Tensor, error) {
 		return one(runMatMul(p, in, threads))
 	case *mnn.Permute:
 		return one(runPermute(p, in))
+	case *mnn.Depthwise:
+		return one(runDepthwise(p, in, threads))
 	case *mnn.Reduction:
 		return one(runReduction(p, in))
 	case *mnn.TopK:
