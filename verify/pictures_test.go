@@ -29,13 +29,15 @@ const (
 	deep    = families + "qwen3_vl"
 	tiled   = families + "smolvlm-tied"
 	marked  = families + "gemma3"
+	staged  = families + "llava_qwen2"
 )
 
 // goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, with
-// learned positions, with those stretched by a filter or with a second output, of tiles, and with marks.
+// learned positions, with those stretched by a filter or with a second output, of tiles, with marks, and of convolutions.
 var (
 	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
 	goodMarked  = sync.OnceValues(func() (string, error) { return exportSeeing(marked, "quantize: {bits: 16}") })
+	goodStaged  = sync.OnceValues(func() (string, error) { return exportSeeing(staged, "quantize: {bits: 16}") })
 	goodTiled   = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
 	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
 	goodDeep    = sync.OnceValues(func() (string, error) { return exportSeeing(deep, "quantize: {bits: 16}") })
@@ -256,6 +258,47 @@ func TestTiledPictures(t *testing.T) {
 	}
 }
 
+// The same for a tower of convolutions.
+func TestStagedPictures(t *testing.T) {
+	const tower = "visual.mnn at the source's precision"
+	for _, c := range []struct {
+		name   string
+		damage func(g *mnn.Graph)
+	}{
+		{"a convolution of what was not mixed", func(g *mnn.Graph) {
+			_, x := op(t, g, "/stages.0/blocks.0/near/pre_convert")
+			_, y := op(t, g, "/stages.0/blocks.0/mix/pre_convert")
+			x.Inputs = y.Inputs
+		}},
+		{"rows and columns of the first kernel swapped", func(g *mnn.Graph) {
+			_, a := op(t, g, "/stages.0/enter.0/nine")
+			in := a.Inputs
+			for i := range 3 {
+				for k := range i {
+					in[3*i+k], in[3*k+i] = in[3*k+i], in[3*i+k]
+				}
+			}
+		}},
+		{"channels without their gains", func(g *mnn.Graph) {
+			_, a := op(t, g, "/stages.5/enter.0/means")
+			a.Param.(*mnn.Binary).Op = mnn.BinarySub
+		}},
+		{"another factor of attention", func(g *mnn.Graph) {
+			_, a := op(t, g, "/layers.0/self_attn/factored")
+			a.Param.(*mnn.Binary).Op = mnn.BinaryAdd
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, staged, goodStaged, func(e *edition) { e.partGraph(mnn.VisualPart, c.damage) }, []string{"pictures"}, tower)
+		})
+	}
+	t.Run("good", func(t *testing.T) {
+		t.Parallel()
+		judged(t, staged, goodStaged, func(*edition) {}, nil, "; the engine's resize of pictures 3 times as large costs ")
+	})
+}
+
 // The same for pictures whose tokens attend to each other.
 func TestMarkedPictures(t *testing.T) {
 	const tower, model = "visual.mnn at the source's precision", "KL "
@@ -301,6 +344,7 @@ func TestConversation(t *testing.T) {
 	t.Parallel()
 	for checkpoint, good := range map[string]func() (string, error){
 		grid: goodGrid, square: goodSquare, learned: goodLearned, smooth: goodSmooth, deep: goodDeep, tiled: goodTiled, marked: goodMarked, padded: goodPadded,
+		staged: goodStaged,
 	} {
 		if checkpoint == padded && testing.Short() {
 			continue // thousands of patches

@@ -47,10 +47,25 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 		c.bad[name] = true
 		missing = append(missing, name)
 	}
-	if missing != nil || v.Tensor == "" || c.bad[v.Tensor] || c.bad[v.Plus] {
+	if missing != nil {
 		return missing, nil, nil
 	}
 	o := newOpenView(v, c.infos)
+	for _, t := range o.batch {
+		if t == nil { // reported before
+			continue
+		}
+		if n, err := t.Shape.Elements(); err != nil || n != int64(v.Rows) {
+			return nil, []string{fmt.Sprintf("%s is %v, want %d", t.Name, t.Shape, v.Rows)}, nil
+		}
+		if text := floating(t); text != "" {
+			return nil, nil, []string{text}
+		}
+		c.mark(t.Name, &View{Rows: v.Rows})
+	}
+	if v.Tensor == "" || c.bad[v.Tensor] || c.bad[v.Plus] {
+		return nil, nil, nil
+	}
 	if text := floating(o.of); text != "" {
 		c.bad[v.Tensor] = true
 		return nil, nil, []string{text}

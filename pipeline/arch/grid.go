@@ -87,7 +87,7 @@ func (v *vision) gridLayers(bias bool, more func(i int, p string, a *Attention, 
 				*x = linearOf(p+"attn."+[]string{"q", "k", "v"}[k], v.t.Hidden, v.t.Hidden, bias)
 				continue
 			}
-			*x = v.third(p+"attn.qkv", k, bias)
+			*x = v.third(p+"attn.qkv", v.t.Hidden, k, bias)
 		}
 		if !bias {
 			a.O.Bias = Weight{}
@@ -99,9 +99,9 @@ func (v *vision) gridLayers(bias bool, more func(i int, p string, a *Attention, 
 	}
 }
 
-// third is one of three equal parts of the rows of a linear layer.
-func (v *vision) third(of string, k int, bias bool) Linear {
-	name, n := of+[]string{".q", ".k", ".v"}[k], v.t.Hidden
+// third is one of three equal parts of the rows of a linear layer from n elements to three times as many.
+func (v *vision) third(of string, n, k int, bias bool) Linear {
+	name := of + []string{".q", ".k", ".v"}[k]
 	runs := []Run{{Start: k * n, Count: n}}
 	l := Linear{Weight: v.view(View{Name: name + ".weight", Tensor: of + ".weight", Rows: n, Cols: n, Runs: runs})}
 	if bias {

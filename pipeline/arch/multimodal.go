@@ -50,6 +50,7 @@ var multimodals = map[string]multimodal{
 	}, map[string]int{
 		"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
 	}, llavaTower},
+	"llava_qwen2": {"LlavaQwen2ForCausalLM", map[string]textModel{"": {"", describeQwen2}}, nil, fastVLMTower},
 	"mistral3": {"Mistral3ForConditionalGeneration", map[string]textModel{
 		"mistral": {"", describeMistral}, "ministral": {"", describeMistral}, "ministral3": {"Ministral3ForCausalLM", describeMinistral3},
 	}, nil, nil},

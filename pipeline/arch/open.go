@@ -83,6 +83,7 @@ type openView struct {
 	*View
 	of, plus *tensor.Info // or nil
 	then     []*tensor.Info
+	batch    []*tensor.Info // of Batch.parts
 }
 
 // whole lists the tensors of a view that stacks them.
@@ -97,6 +98,9 @@ func newOpenView(v *View, base map[string]*tensor.Info) openView {
 	o := openView{View: v, of: base[v.Tensor], plus: base[v.Plus]}
 	for _, name := range v.Then {
 		o.then = append(o.then, base[name])
+	}
+	for _, name := range v.Batch.parts(v.Tensor == "") {
+		o.batch = append(o.batch, base[name])
 	}
 	return o
 }
@@ -154,6 +158,21 @@ func (v *View) turnedShape() (rows, cols int) {
 func (v *openView) check(base map[string]*tensor.Info) error {
 	if _, ok := base[v.Name]; ok {
 		return fmt.Errorf("the checkpoint already has a tensor of this name: %w", tensor.ErrUnsupported)
+	}
+	for i, t := range v.batch {
+		name := v.Batch.parts(v.Tensor == "")[i]
+		if t == nil {
+			return fmt.Errorf("the checkpoint has no tensor %q: %w", name, tensor.ErrCorrupt)
+		}
+		if n, err := t.Shape.Elements(); err != nil || n != int64(v.Rows) {
+			return fmt.Errorf("%s has shape %v, want %d: %w", name, t.Shape, v.Rows, tensor.ErrCorrupt)
+		}
+		if err := kernel.ToF32(nil, nil, t.DType); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if v.Batch != nil && (v.Transposed || v.Runs != nil || v.Map != "" || v.Plus != "" || v.Zeros > 0 || v.Then != nil) {
+		return fmt.Errorf("%s: a norm of batches for a part of it: %w", v.Tensor, tensor.ErrUnsupported)
 	}
 	if v.Tensor == "" {
 		return nil
@@ -218,7 +237,7 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 
 // computed reports whether elements are computed rather than copied.
 func (v *View) computed() bool {
-	if v.Tensor == "" || v.Map != "" || v.Plus != "" {
+	if v.Tensor == "" || v.Map != "" || v.Plus != "" || v.Batch != nil {
 		return true
 	}
 	for _, r := range v.Runs {

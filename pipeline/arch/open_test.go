@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,13 @@ func TestOpen(t *testing.T) {
 	}
 	unit := func(x, squares float64) float32 { return float32(x / math.Sqrt(squares)) }
 	sigma := func(x float64) float32 { return float32(math.Log1p(math.Exp(x))) }
+	batch := &Batch{"vector", "vector", "vector", "vector", 1}
+	folded := func(gain float64, row ...float32) (out []float32) {
+		for _, x := range row {
+			out = append(out, float32(float64(x)*(gain/math.Sqrt(gain+1))))
+		}
+		return out
+	}
 	for _, tt := range []struct {
 		name string
 		view View
@@ -80,6 +88,10 @@ func TestOpen(t *testing.T) {
 		{"stacked rows", View{Rows: 9, Cols: 4, Tensor: "conv", Then: []string{"matrix"}}, []float32{
 			0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}},
 		{"ones", View{Rows: 3}, []float32{1, 1, 1}},
+		{"folded rows", View{Rows: 6, Cols: 4, Tensor: "matrix", Flat: true, Batch: batch}, slices.Concat(
+			make([]float32, 4), folded(1, 4, 5, 6, 7), folded(2, 8, 9, 10, 11), folded(3, 12, 13, 14, 15), folded(4, 16, 17, 18, 19), folded(5, 20, 21, 22, 23))},
+		{"folded biases", View{Rows: 6, Batch: batch}, slices.Concat(
+			folded(0, 0), []float32{float32(1 - 1/math.Sqrt2), float32(2 - 4/math.Sqrt(3)), float32(3 - 9/math.Sqrt(4)), float32(4 - 16/math.Sqrt(5)), float32(5 - 25/math.Sqrt(6))})},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src := counting(tensors)
@@ -137,6 +149,11 @@ func TestOpenRefused(t *testing.T) {
 		{"stacked rows", "too small for 13 x 1", View{Name: "v", Rows: 13, Tensor: "vector", Then: []string{"vector"}}},
 		{"stacked runs", "vector cannot follow vector", View{Name: "v", Rows: 6, Tensor: "vector", Then: []string{"vector"}, Runs: []Run{{Count: 6}}}},
 		{"stacked map", "vector cannot follow vector", View{Name: "v", Rows: 12, Tensor: "vector", Then: []string{"vector"}, Map: OnePlus}},
+		{"batch missing", `no tensor "x"`, View{Name: "v", Rows: 6, Batch: &Batch{"vector", "vector", "x", "vector", 1}}},
+		{"batch of others", "vector has shape [6], want 3", View{Name: "v", Rows: 3, Batch: &Batch{"vector", "vector", "vector", "vector", 1}}},
+		{"batch of some rows", "matrix: a norm of batches", View{
+			Name: "v", Rows: 6, Cols: 3, Tensor: "matrix", Transposed: true, Batch: &Batch{"vector", "vector", "vector", "vector", 1},
+		}},
 		{"plus", "vector has a different size", View{Name: "v", Rows: 1, Tensor: "matrix", Transposed: true, Runs: []Run{{Count: 1}}, Plus: "vector"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -62,9 +62,12 @@ func modelSummary(m *Model) []string {
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
-			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
+			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(" padded", t.Squared)+flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
 				t.Pool, t.Pool, t.Scale, t.Marks), t.Marks > 0)),
 			describeProjector(&t.Projector))
+		for i := range t.Stages {
+			lines = append(lines, fmt.Sprintf("stage %d of %s", i, describeStage(&t.Stages[i])))
+		}
 		for _, deep := range t.Deep {
 			lines = append(lines, fmt.Sprintf("after layer %d %s", deep.After, describeProjector(&deep.Projector)))
 		}
@@ -81,6 +84,27 @@ func modelSummary(m *Model) []string {
 		}
 	}
 	return lines
+}
+
+func describeStage(s *Stage) string {
+	var words []string
+	convolution := func(name string, c *Convolution) {
+		words = append(words, fmt.Sprintf("%s %d to %d by %d step %d%s%s%s", name, c.In, c.Weight.Rows, c.Kernel, c.Stride, flag(" each", c.Each),
+			flag(fmt.Sprintf(" excited by %d", c.Reduce.Weight.Rows), c.Reduce.Weight.Tensor != ""), flag(" "+string(c.Activation), c.Activation != "")))
+	}
+	for i := range s.Enter {
+		convolution("enter", &s.Enter[i])
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if b.Mix != nil {
+			convolution("mix", b.Mix)
+		}
+		words = append(words, summary(&Decoder{Layers: []Layer{b.Attend}})[1:]...)
+		convolution("near", &b.Near)
+		words = append(words, fmt.Sprintf("mlp %d %s", b.MLP.Intermediate, b.MLP.Activation))
+	}
+	return strings.Join(words, ", ")
 }
 
 func describeProjector(p *Projector) string {

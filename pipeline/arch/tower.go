@@ -30,6 +30,11 @@ type Tower struct {
 	Least, Most int
 	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
 	Tiles *Tiles
+	// Stages, if there are any, stand in place of all from Embedding to PostNorm: a tower of convolutions from the pixels of a picture to Side x
+	// Side rows of Hidden elements.
+	Stages []Stage
+	// Squared: the library puts a picture into the middle of a black square.
+	Squared bool
 	// Counted is how many times the library counts a picture where it compares its pixels with its limits; 0 stands for 1.
 	Counted int
 	// Size and Patch are edges, in pixels. Size is 0 for a Grid. Pixels of the right and lower edge that make no whole patch are not read.
@@ -63,7 +68,7 @@ type Tower struct {
 	// Marks is the number of columns of Lookup of the text model that Embedding does not have.
 	Marks int
 
-	// Pad is the id in place of which rows are put. Start and End are the words around them, empty without.
+	// Pad is the id in place of which rows are put; if it is negative, the first one that the tokenizer does not have. Start and End are the words around them, empty without.
 	Pad        int
 	Start, End string
 	// Before and After are what the checkpoint's library writes before and after a picture in a conversation.
@@ -149,7 +154,12 @@ func (t *Tower) Rows() int {
 
 // weights calls f with every slot that needs a tensor.
 func (t *Tower) weights(f func(Weight)) {
-	t.Embedding.weights(f)
+	if t.Stages == nil {
+		t.Embedding.weights(f)
+	}
+	for i := range t.Stages {
+		t.Stages[i].weights(f)
+	}
 	some(f, t.Class, t.Positions, t.Places[0], t.Places[1], t.Center, t.Spread)
 	t.PreNorm.vectors(f)
 	for _, layer := range t.Layers {

@@ -33,11 +33,32 @@ type View struct {
 	// added. If any of them is set, the computation is in float32; otherwise elements keep their type and bits.
 	Map  Map
 	Plus string
+	// Batch, if not nil, is folded in: rows are those of a convolution before a norm of batches, or without Tensor their biases.
+	Batch *Batch
+}
+
+// Batch is a norm by statistics that are known: (x - Mean) * Gamma / sqrt(Variance + Eps) + Beta, each the name of a tensor with an element for
+// each row.
+type Batch struct {
+	Gamma, Beta, Mean, Variance string
+	Eps                         float64
+}
+
+// parts lists the tensors that are read for the rows of a convolution, or for their biases.
+func (b *Batch) parts(bias bool) []string {
+	switch {
+	case b == nil:
+		return nil
+	case bias:
+		return []string{b.Gamma, b.Variance, b.Mean, b.Beta}
+	}
+	return []string{b.Gamma, b.Variance}
 }
 
 // Parts lists the tensors of the checkpoint that are read for the view.
 func (v *View) Parts() []string {
-	return slices.DeleteFunc(append([]string{v.Tensor, v.Plus}, v.Then...), func(name string) bool { return name == "" })
+	all := slices.Concat([]string{v.Tensor, v.Plus}, v.Then, v.Batch.parts(v.Tensor == ""))
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 
 // Run is Count rows from Start on, Step apart (0 stands for 1). Scale 0 stands for 1. Spare is how many rows that follow nothing needs to use.

@@ -154,6 +154,11 @@ func (r *viewReader) compute(p []byte, run Run, off, first, width int64) error {
 			return err
 		}
 	}
+	if r.Batch != nil {
+		if err := r.fold(x, first+lo, int(cols)); err != nil {
+			return err
+		}
+	}
 	b := floatBytes(x)
 	copy(p, b[off-lo*width:])
 	return nil
@@ -195,17 +200,44 @@ func unit(row []float32) {
 	}
 }
 
+// fold computes rows of a convolution with its norm, or their biases, from row at on.
+func (r *viewReader) fold(x []float32, at int64, cols int) error {
+	var parts [4][]float32
+	for i, info := range r.batch {
+		var err error
+		if parts[i], err = r.elements(info, at, len(x)/cols); err != nil {
+			return err
+		}
+	}
+	for i := range x {
+		row := i / cols
+		factor := float64(parts[0][row]) / math.Sqrt(float64(parts[1][row])+r.Batch.Eps)
+		if r.Tensor != "" {
+			x[i] = float32(float64(x[i]) * factor)
+		} else {
+			x[i] = float32(float64(parts[3][row]) - float64(float64(parts[2][row])*factor))
+		}
+	}
+	return nil
+}
+
+// elements reads n elements of a tensor of the checkpoint from element at on.
+func (r *viewReader) elements(info *tensor.Info, at int64, n int) ([]float32, error) {
+	t, err := r.s.src.Open(info.Name)
+	if err != nil {
+		return nil, err
+	}
+	raw, y := make([]byte, int64(n)*info.DType.Size()), make([]float32, n)
+	if err := readFull(t, raw, at*info.DType.Size()); err != nil {
+		return nil, err
+	}
+	return y, kernel.ToF32(y, raw, info.DType)
+}
+
 // add adds the elements of Plus from element at on.
 func (r *viewReader) add(x []float32, at int64) error {
-	t, err := r.s.src.Open(r.Plus)
+	y, err := r.elements(r.plus, at, len(x))
 	if err != nil {
-		return err
-	}
-	raw, y := make([]byte, int64(len(x))*r.plus.DType.Size()), make([]float32, len(x))
-	if err := readFull(t, raw, at*r.plus.DType.Size()); err != nil {
-		return err
-	}
-	if err := kernel.ToF32(y, raw, r.plus.DType); err != nil {
 		return err
 	}
 	for i, v := range y {

@@ -25,7 +25,7 @@ type Encoder struct {
 
 // Encoder returns the tower taken apart.
 func (t *Tower) Encoder() *Encoder {
-	e := &Encoder{tower: &Tower{outer{pass: t.pass}, t.tower, t.square}}
+	e := &Encoder{tower: &Tower{outer{pass: t.pass}, t.tower, t.square, t.stages}}
 	e.outer = &e.tower.outer
 	e.hold()
 	return e

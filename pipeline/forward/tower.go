@@ -15,6 +15,7 @@ type Tower struct {
 	outer
 	tower  *arch.Tower
 	square int // Attention.Square of the layers that have it
+	stages []stage
 }
 
 // NewTower is [New] for a tower.
@@ -41,6 +42,13 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	cell := t.Cell * t.Cell * t.Hidden
 	if t.Pool > 1 {
 		cell = t.Hidden
+	}
+	if len(t.Stages) > 0 {
+		stages, err := newStages(t, m, src, threads)
+		if err = cmp.Or(err, m.checkProjector(&t.Projector, cell)); err != nil {
+			return nil, err
+		}
+		return &Tower{outer{pass: m}, t, 0, stages}, nil
 	}
 	err := cmp.Or(
 		m.checkLinear("patches", &t.Embedding, t.Hidden, 3*frames*t.Patch*t.Patch),
@@ -80,7 +88,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		}
 		square = n
 	}
-	return &Tower{outer{pass: m}, t, square}, nil
+	return &Tower{outer{pass: m}, t, square, nil}, nil
 }
 
 // squareOf is Attention.Square of a layer.
@@ -101,6 +109,13 @@ func (t *Tower) Rows(ctx context.Context, pixels []float32) ([]float32, error) {
 	d := t.tower
 	if len(pixels) != 3*d.Size*d.Size {
 		return nil, fmt.Errorf("internal error: %d pixels for a tower of 3 x %d x %d", len(pixels), d.Size, d.Size)
+	}
+	if t.stages != nil {
+		x, err := t.staged(ctx, pixels)
+		if err != nil {
+			return nil, err
+		}
+		return t.project(ctx, &d.Projector, x)
 	}
 	x, err := t.embed(ctx, pixels)
 	if err != nil {

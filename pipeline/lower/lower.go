@@ -153,6 +153,8 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 			lower, low.Oldest = paddedTower, paddedEngine
 		case t.Grid:
 			lower = gridTower
+		case len(t.Stages) > 0:
+			lower = stagedTower
 		}
 		part, err := lower(t)
 		if err != nil {

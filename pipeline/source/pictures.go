@@ -84,13 +84,17 @@ func (x *processor) pixels(times int) string {
 }
 
 // readPictures reads how pictures are prepared for a tower.
-func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Pictures, error) {
+func readPictures(dir string, t *arch.Tower, vocab int, tok *tokenizer.Tokenizer) (*Pictures, error) {
 	// The library's processors have a bicubic filter, or for tiles Lanczos', unless a file says otherwise.
 	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1, Filter: picture.Bicubic}
 	if t.Tiles != nil {
 		p.Filter = picture.Lanczos
 	}
-	if _, ok := tok.Token(p.Pad); !ok {
+	if t.Pad < 0 {
+		if p.Pad = int32(tok.VocabSize()); int(p.Pad) >= vocab {
+			return nil, fmt.Errorf("every row of the embedding, %d, has a token in tokenizer.json, and none is left to stand for pictures: %w", vocab, tensor.ErrUnsupported)
+		}
+	} else if _, ok := tok.Token(p.Pad); !ok {
 		return nil, fmt.Errorf("config.json: the token of pictures, %d, is not a token of tokenizer.json: %w", t.Pad, tensor.ErrCorrupt)
 	}
 	if err := p.readMarks(dir, t, tok); err != nil {
@@ -99,6 +103,9 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 	x := processor{Mean: t.Mean[:], Deviation: t.Deviation[:]}
 	if t.Padded > 0 {
 		x.Normalize = new(bool) // the default of this library's processor
+	}
+	if t.Squared {
+		p.Conditions = append(p.Conditions, "the library pads a picture to a black square, the engine squeezes it: pad pictures before")
 	}
 	for _, name := range processorNames {
 		b, err := ReadOptional(dir, name)
@@ -124,11 +131,11 @@ func readPictures(dir string, t *arch.Tower, tok *tokenizer.Tokenizer) (*Picture
 				p.Filter = 0
 			}
 		}
-		if x.Crop != nil && *x.Crop {
+		if x.Crop != nil && *x.Crop && !t.Squared {
 			p.Conditions = append(p.Conditions, "the library cuts out the middle square of a picture, the engine squeezes the whole: "+
 				"cut pictures to squares before")
 		}
-		if x.Pad != nil && *x.Pad && !t.Grid && t.Tiles == nil {
+		if x.Pad != nil && *x.Pad && !t.Grid && t.Tiles == nil && !t.Squared {
 			p.Conditions = append(p.Conditions, "the library pads a picture to a square, the engine squeezes it: pad pictures before")
 		}
 		return p, p.size(&x, t, tok)

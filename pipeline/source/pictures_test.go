@@ -318,3 +318,44 @@ func openSeeing(t *testing.T, name string, files map[string]any) (*source.Source
 	}
 	return src, err
 }
+
+// A tower whose library has no token for pictures takes the first id without one, if the embedding has a row for it.
+func TestPictureWithoutToken(t *testing.T) {
+	t.Parallel()
+	src, err := openSeeing(t, "llava_qwen2", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := src.Pictures
+	if _, ok := src.Tokenizer.Token(p.Pad); ok || int(p.Pad) != src.Tokenizer.VocabSize() || p.Start != -1 || p.Mean != [3]float32{} || p.Norm != [3]float32{1. / 255, 1. / 255, 1. / 255} {
+		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(strings.Join(p.Conditions, "\n"), "black square") {
+		t.Errorf("conditions %q", p.Conditions)
+	}
+	if src, err = openSeeing(t, "llava_qwen2-square", nil); err != nil || len(src.Pictures.Conditions) != 0 {
+		t.Errorf("%v, %+v", err, src)
+	}
+	full := map[string]any{}
+	for i := range 4 { // the rows of the embedding that no token has
+		full[string(rune('A'+i))] = 320 + i
+	}
+	tokenizer := map[string]any{}
+	b, err := os.ReadFile(filepath.Join("..", "arch", "testdata", "llava_qwen2", "tokenizer.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &tokenizer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := tokenizer["added_tokens"].([]any)
+	for word, id := range full {
+		added = append(added, map[string]any{
+			"id": id, "content": "<" + word + ">", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true,
+		})
+	}
+	_, err = openSeeing(t, "llava_qwen2", map[string]any{"tokenizer.json": map[string]any{"added_tokens": added}})
+	if err == nil || !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "none is left to stand for pictures") {
+		t.Errorf("without a row that is left: %v", err)
+	}
+}

@@ -157,7 +157,7 @@ func (s *Source) complete(ctx context.Context) error {
 		return err
 	}
 	for _, t := range s.Model.Towers {
-		if s.Pictures, err = readPictures(s.Dir, t, s.Tokenizer); err != nil {
+		if s.Pictures, err = readPictures(s.Dir, t, s.Decoder.Vocab, s.Tokenizer); err != nil {
 			return err
 		}
 		s.Facts.openByTemplate(s.Tokenizer)

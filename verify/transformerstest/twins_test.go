@@ -187,6 +187,20 @@ var twins = map[string]twin{
 			alike(divided[2], object{"head_dim": removed, "layer_types": removed}),
 		},
 	},
+	"llava_qwen2": {
+		of: "qwen2-untied", config: common("llava_qwen2", "LlavaQwen2ForCausalLM", object{
+			"rope_theta": 1e6, "mm_vision_tower": "mobileclip_l_128", "mm_hidden_size": 128, "mm_projector_type": "mlp2x_gelu", "image_aspect_ratio": "pad",
+		}), build: fastVLM,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 1e6, object{"factor": 4})},
+			both(object{"rms_norm_eps": 0.1}),
+			both(object{"tie_word_embeddings": true}),
+			both(object{"num_key_value_heads": 1}),
+			both(object{"num_key_value_heads": 4}),
+		},
+	},
 	"chatglm": {
 		of: "glm", config: chatGLMConfig, build: chatGLM,
 		changes: [][2]object{
@@ -436,6 +450,36 @@ func mimo(b *twinBuilder) {
 		b.put("model.mtp_layers.0."+name+".weight", "model.norm.weight", b.rows("model.norm.weight"))
 	}
 	b.rename("model.layers.0.", "model.mtp_layers.0.")
+}
+
+// fastVLM adds the tower of a checkpoint to the text model, which no picture is shown to, and a projector to rows of its width.
+func fastVLM(b *twinBuilder) {
+	asItIs(b)
+	src, err := safetensors.OpenDir(filepath.Join("..", "..", "pipeline", "arch", "testdata", "llava_qwen2"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer src.Close()
+	width := b.info("model.embed_tokens.weight").Shape[1]
+	for _, info := range src.Tensors() {
+		switch {
+		case strings.HasPrefix(info.Name, "model.vision_tower."):
+			b.out = append(b.out, packed.Tensor{Info: info, Data: read(b.t, src, info.Name)})
+		case strings.HasPrefix(info.Name, "model.mm_projector."):
+			info.Shape = slices.Clone(info.Shape)
+			for i, n := range info.Shape {
+				if n == 32 {
+					info.Shape[i] = width
+				}
+			}
+			n, err := info.Shape.Elements()
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			info.Size = n * info.DType.Size()
+			b.out = append(b.out, packed.Tensor{Info: info, Data: make([]byte, info.Size)})
+		}
+	}
 }
 
 func bailingMoe(b *twinBuilder) {

@@ -7,7 +7,7 @@ Every weight, gain and bias is random, so that one that is lost or misplaced sho
 has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
 rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
 
-To add one: a line in CHECKPOINTS, in VISION if it reads pictures, in SOUND if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+To add one: a line in CHECKPOINTS, in VISION or FASTVLM if it reads pictures, in SOUND if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
 """
 import argparse
 import json
@@ -23,6 +23,8 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
+
+import fastvlm
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -480,6 +482,18 @@ SOUND = {
 }
 
 
+# FastVLM in the form of Apple's repositories: by name, the options of its Qwen2 over SMALL, the edge of a picture, blocks and channels of the stages
+# of its tower, how many times as wide its MLPs are, the gain of its weights, about how large its states become, and more keys of its config. pictures.safetensors is like those of VISION; in
+# place of a picture is the first id that the tokenizer does not have.
+FASTVLM = {
+    "llava_qwen2": (dict(), 128, (1, 1, 1, 1, 1), (8, 16, 16, 32, 64), 2, (1.7, 8), dict(image_aspect_ratio="pad")),
+    "llava_qwen2-square": (dict(tie_word_embeddings=True, num_attention_heads=2, num_key_value_heads=1), 64, (2, 1, 1, 1, 1), (4, 8, 32, 32, 96), 1, (1.8, 4), dict(
+        image_aspect_ratio="square")),
+    "llava_qwen2-deep": (dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=3, rms_norm_eps=1e-5), 192, (1, 2, 2, 2, 2), (8, 8, 32, 32, 32), 3, (1.45, 10), dict(
+        image_aspect_ratio="pad", rope_theta=1e4)),
+}
+
+
 def classes(prefix):
     """The classes of a config and of a model, which is called after its head where the name is an old one."""
     config = getattr(transformers, prefix + "TextConfig", None) or getattr(transformers, prefix + "Config")
@@ -766,8 +780,74 @@ def speaking(dir):
     (dir / "model.safetensors").chmod(0o644)
 
 
+def make_fastvlm(name, dir):
+    """Writes all files of a checkpoint of FastVLM into dir."""
+    text, edge, blocks, channels, ratio, (gain, size), more = FASTVLM[name]
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(HERE / "llama" / file, dir / file)
+    tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
+    pad = tok.get_vocab_size()
+    theta = more.get("rope_theta", 1e6)
+    config = transformers.Qwen2Config(**{**SMALL, "vocab_size": pad + 4, "tie_word_embeddings": False, **text, **rope(rope_theta=theta)})
+    model = transformers.Qwen2ForCausalLM(config).float().eval()
+    model.set_attn_implementation("eager")
+    randomise(model, rng, None)
+    tower = fastvlm.tensors(blocks, channels, ratio, gain, rng)
+    width, seen = config.hidden_size, 2 * channels[-1]
+    joiner = {}
+    for layer, n, scale in (("0", seen, 1.2 / size), ("2", width, 0.4)):
+        joiner[layer + ".weight"] = (torch.randn(width, n, generator=rng) * (scale / n ** 0.5)).to(torch.bfloat16)
+        joiner[layer + ".bias"] = (torch.randn(width, generator=rng) * 0.1).to(torch.bfloat16)
+    floats = {k: v.float() for k, v in tower.items()}
+
+    def rows(image):
+        x = fastvlm.features(floats, (image.float() / 255).permute(2, 0, 1)[None])[0]
+        x = torch.nn.functional.linear(x, joiner["0.weight"].float(), joiner["0.bias"].float())
+        return torch.nn.functional.linear(torch.nn.functional.gelu(x), joiner["2.weight"].float(), joiner["2.bias"].float())
+
+    golden = {}
+    with torch.no_grad():
+        for k, length in enumerate((24, 96)):
+            ids = torch.randint(3, pad, (length,), generator=rng)
+            golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
+        images = [picture(edge, edge, k, rng) for k in range(3)]
+        seen = [rows(p) for p in images]
+        encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+        place = [pad] * len(seen[0])
+        first = encode("Look at this: ") + place + encode(" and then at ") + place + encode(" What is different?")
+        second = encode(" Now compare with ") + place + encode(" Is it brighter?")
+        steps = torch.randint(3, 300, (12,), generator=rng).tolist()
+        ids = torch.tensor(first + steps + second)
+        h = model.get_input_embeddings()(ids)
+        h[ids == pad] = torch.cat(seen)
+        logits = model(inputs_embeds=h[None], use_cache=False).logits[0].float().contiguous()
+    assert torch.isfinite(logits).all(), name
+    pictures = {"ids": ids, "first": torch.tensor([len(first), len(steps), len(second)]), "rows": torch.stack(seen).contiguous(), "logits": logits}
+    pictures |= {f"image_{k}": p for k, p in enumerate(images)}
+    parts = {k: v.to(torch.bfloat16).contiguous() for k, v in model.state_dict().items() if not (config.tie_word_embeddings and k == "lm_head.weight")}
+    parts |= {"model.vision_tower.vision_tower.model." + k: v for k, v in tower.items()} | {"model.mm_projector." + k: v for k, v in joiner.items()}
+    save_file(parts, dir / "model.safetensors", metadata={"format": "pt"})
+    keys = ("attention_dropout", "bos_token_id", "eos_token_id", "hidden_act", "hidden_size", "initializer_range", "intermediate_size", "max_position_embeddings",
+            "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "use_cache", "use_sliding_window", "vocab_size")
+    written = {k: getattr(config, k) for k in keys} | dict(
+        architectures=["LlavaQwen2ForCausalLM"], freeze_mm_mlp_adapter=False, image_grid_pinpoints=None, max_window_layers=24, mm_hidden_size=2 * channels[-1],
+        mm_patch_merge_type="flat", mm_projector_lr=None, mm_projector_type="mlp2x_gelu", mm_use_im_patch_token=False, mm_use_im_start_end=False,
+        mm_vision_select_feature="patch", mm_vision_select_layer=-2, mm_vision_tower=f"mobileclip_l_{edge}", model_type="llava_qwen2", rope_theta=theta,
+        sliding_window=32768, tokenizer_model_max_length=8192, tokenizer_padding_side="right", torch_dtype="bfloat16", tune_mm_mlp_adapter=False,
+        unfreeze_mm_vision_tower=True, use_mm_proj=True) | more
+    (dir / "config.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    for stem, values in ("golden", golden), ("pictures", pictures):
+        save_file(values, dir / f"{stem}.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
+    for file in dir.iterdir():
+        file.chmod(0o644)
+
+
 def make(name, dir):
     """Writes all files of a checkpoint into dir."""
+    if name in FASTVLM:
+        return make_fastvlm(name, dir)
     if name in VISION:
         return make_vision(name, dir)
     if name in SOUND:
@@ -850,7 +930,7 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
     args = args.parse_args()
-    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | SOUND.keys())
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | FASTVLM.keys() | SOUND.keys())
     if unknown := [n for n in args.names if n not in everything]:
         sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
     torch.set_num_threads(1)
