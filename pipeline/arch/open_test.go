@@ -91,7 +91,9 @@ func TestOpen(t *testing.T) {
 		{"folded rows", View{Rows: 6, Cols: 4, Tensor: "matrix", Flat: true, Batch: batch}, slices.Concat(
 			make([]float32, 4), folded(1, 4, 5, 6, 7), folded(2, 8, 9, 10, 11), folded(3, 12, 13, 14, 15), folded(4, 16, 17, 18, 19), folded(5, 20, 21, 22, 23))},
 		{"folded biases", View{Rows: 6, Batch: batch}, slices.Concat(
-			folded(0, 0), []float32{float32(1 - 1/math.Sqrt2), float32(2 - 4/math.Sqrt(3)), float32(3 - 9/math.Sqrt(4)), float32(4 - 16/math.Sqrt(5)), float32(5 - 25/math.Sqrt(6))})},
+			folded(0, 0), []float32{
+				float32(1 - 1/math.Sqrt2), float32(2 - 4/math.Sqrt(3)), float32(3 - 9/math.Sqrt(4)), float32(4 - 16/math.Sqrt(5)), float32(5 - 25/math.Sqrt(6)),
+			})},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src := counting(tensors)

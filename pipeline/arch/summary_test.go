@@ -62,8 +62,9 @@ func modelSummary(m *Model) []string {
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
-			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(" padded", t.Squared)+flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
-				t.Pool, t.Pool, t.Scale, t.Marks), t.Marks > 0)),
+			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(" padded", t.Squared)+
+				flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
+					t.Pool, t.Pool, t.Scale, t.Marks), t.Marks > 0)),
 			describeProjector(&t.Projector))
 		for i := range t.Stages {
 			lines = append(lines, fmt.Sprintf("stage %d of %s", i, describeStage(&t.Stages[i])))

@@ -68,7 +68,8 @@ type Tower struct {
 	// Marks is the number of columns of Lookup of the text model that Embedding does not have.
 	Marks int
 
-	// Pad is the id in place of which rows are put; if it is negative, the first one that the tokenizer does not have. Start and End are the words around them, empty without.
+	// Pad is the id in place of which rows are put; if it is negative, the first one that the tokenizer does not have.
+	// Start and End are the words around them, empty without.
 	Pad        int
 	Start, End string
 	// Before and After are what the checkpoint's library writes before and after a picture in a conversation.

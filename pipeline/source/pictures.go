@@ -92,7 +92,8 @@ func readPictures(dir string, t *arch.Tower, vocab int, tok *tokenizer.Tokenizer
 	}
 	if t.Pad < 0 {
 		if p.Pad = int32(tok.VocabSize()); int(p.Pad) >= vocab {
-			return nil, fmt.Errorf("every row of the embedding, %d, has a token in tokenizer.json, and none is left to stand for pictures: %w", vocab, tensor.ErrUnsupported)
+			return nil, fmt.Errorf("every row of the embedding, %d, has a token in tokenizer.json, and none is left to stand for pictures: %w",
+				vocab, tensor.ErrUnsupported)
 		}
 	} else if _, ok := tok.Token(p.Pad); !ok {
 		return nil, fmt.Errorf("config.json: the token of pictures, %d, is not a token of tokenizer.json: %w", t.Pad, tensor.ErrCorrupt)
