@@ -35,9 +35,13 @@ func (m *Model) Embedding() (*Embedding, error) {
 	return e, nil
 }
 
-// LoadTable reads the lookup table for tokens as a linear layer [Vocab, Hidden] without a bias.
+// Table returns the lookup table for tokens as a linear layer [Vocab, Hidden] without a bias, whose weights are not read.
+func (m *Model) Table() *Linear { return m.linearOf(&arch.Linear{Weight: m.decoder.Embedding}) }
+
+// LoadTable is Table with the weights in memory.
 func (m *Model) LoadTable() (*Linear, error) {
-	return m.loadLinear(&arch.Linear{Weight: m.decoder.Embedding})
+	l := m.Table()
+	return l, l.Load()
 }
 
 // States returns the states of windows before the first layer, [tokens, Hidden].

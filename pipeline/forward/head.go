@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -16,16 +17,13 @@ const LogitBytes = 64 << 20
 //	z = scale · Linear · Norm(h), bounded as cap · tanh(z / cap)
 type Head struct {
 	Norm *Norm // nil if a model with a pooling has none
-	// Linear is [Vocab, Hidden]; if nil, the weights are read when needed.
+	// Linear is [Vocab, Hidden]; weights that are not in memory are read when needed. It is nil if a model has a pooling instead.
 	Linear *Linear
 
 	model *Model
 }
 
-// With returns the head with another linear layer of the same shape.
-func (h *Head) With(l *Linear) *Head { return &Head{Norm: h.Norm, Linear: l, model: h.model} }
-
-// Head returns the head of the model and reads the final norm.
+// Head returns the head of the model and reads the final norm, but not the weights.
 func (m *Model) Head() (*Head, error) {
 	if m.decoder.FinalNorm.Gamma.Tensor == "" { // only with a pooling
 		return &Head{model: m}, nil
@@ -34,16 +32,19 @@ func (m *Model) Head() (*Head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("final norm: %w", err)
 	}
-	return &Head{Norm: n, model: m}, nil
+	return &Head{Norm: n, Linear: m.linearOf(&m.decoder.Head), model: m}, nil
 }
 
 // LoadHead reads the final norm and the head.
-func (m *Model) LoadHead() (*Head, error) {
+func (m *Model) LoadHead() (*Head, error) { return m.HeadWithin(math.MaxInt64) }
+
+// HeadWithin reads the final norm, and the weights of the head if so many bytes hold them, plain and packed.
+func (m *Model) HeadWithin(bytes int64) (*Head, error) {
 	h, err := m.Head()
-	if err != nil {
-		return nil, err
+	if err != nil || h.Linear == nil || 8*int64(h.Linear.Rows)*int64(h.Linear.Cols) > bytes {
+		return h, err
 	}
-	if h.Linear, err = m.loadLinear(&m.decoder.Head); err != nil {
+	if err := h.Linear.Load(); err != nil {
 		return nil, fmt.Errorf("head: %w", err)
 	}
 	return h, nil
@@ -62,9 +63,7 @@ func (h *Head) Input(dst, hidden []float32) {
 func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	m, d := h.model, h.model.decoder
 	defer effort.TallyOf(ctx).Linear(len(x)/d.Hidden, d.Vocab, d.Hidden)
-	if h.Linear != nil {
-		h.Linear.apply(dst, x)
-	} else if err := m.linear(ctx, x, rows("Head.Logits", x, d.Hidden, dst, d.Vocab), output{&d.Head, dst}); err != nil {
+	if err := h.Linear.product(ctx, dst, x); err != nil {
 		return err
 	}
 	m.scaleAll(dst, d.LogitScale)
@@ -97,7 +96,7 @@ func (m *Model) logitScale() float32 {
 // Backward writes to dh the gradient of a loss with respect to hidden, the residual stream after the last layer; both are
 // [tokens, Hidden], and dh may be hidden. It computes the logits in tiles: gradient receives those of the tokens from token on,
 // [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and [Model.CrossEntropyGradient]. Groups of the
-// visitor are these rows. The weights of the head must be loaded.
+// visitor are these rows.
 func (h *Head) Backward(
 	ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor,
 ) error {
@@ -133,7 +132,9 @@ func (h *Head) Backward(
 			v.Linear(h.Linear, x, logits)
 			tally.Linear(hi-lo, vocab, width)
 		}
-		h.Linear.back(dx, logits)
+		if err := h.Linear.backward(ctx, dx, logits); err != nil {
+			return err
+		}
 		tally.Linear(hi-lo, vocab, width)
 		h.Norm.back(in, dx, width, v)
 		copy(dh[lo*width:hi*width], dx)

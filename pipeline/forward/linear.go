@@ -338,6 +338,15 @@ func (l *Linear) Load() (err error) {
 	return err
 }
 
+// ReadRows writes rows of the weights from row first on to dst, [rows, Cols]: those in memory, or else those of the source.
+func (l *Linear) ReadRows(dst []float32, first int) error {
+	if l.W != nil {
+		kernel.Copy(l.threads, dst, l.W[first*l.Cols:][:len(dst)])
+		return nil
+	}
+	return l.model.read(dst, l.Weight, first)
+}
+
 // Pack keeps only the copy of the weights that products use: W is nil afterwards.
 func (l *Linear) Pack() {
 	l.pack()
@@ -361,6 +370,15 @@ func (l *Linear) apply(dst, x []float32) {
 	multiply(l.threads, x, n, l.factor(dst))
 }
 
+// product is apply, or reads weights that are not in memory slab by slab.
+func (l *Linear) product(ctx context.Context, dst, x []float32) error {
+	if l.InMemory() {
+		l.apply(dst, x)
+		return context.Cause(ctx)
+	}
+	return l.model.linear(ctx, x, rows("Linear", x, l.Cols, dst, l.Rows), output{l.of, dst})
+}
+
 // factor lays the weights out for products that go to dst [tokens, Rows].
 func (l *Linear) factor(dst []float32) factor {
 	l.pack()
@@ -378,6 +396,37 @@ func (l *Linear) pack() {
 		l.packed.PackRows(l.W[lo*l.Cols:], lo, hi-lo, l.Cols)
 	})
 	l.ready = true
+}
+
+// backRows is how many rows of a matrix of cols columns, in whole segments of sums, the gradient of its inputs reads at a time.
+func backRows(cols int) int {
+	return max(1, slabBytes/4/cols/kernel.Segment) * kernel.Segment
+}
+
+// backward is back, or reads weights that are not in memory slab by slab, with the same bits.
+func (l *Linear) backward(ctx context.Context, dst, dy []float32) error {
+	if l.InMemory() {
+		l.back(dst, dy)
+		return context.Cause(ctx)
+	}
+	n, step := rows("Linear", dy, l.Rows, dst, l.Cols), min(l.Rows, backRows(l.Cols))
+	a := l.model.arenas.Get().(*arena)
+	defer l.model.arenas.Put(a)
+	multiply, slab := kernel.MatMul, grow(&a.floats, step*l.Cols)
+	for first := 0; first < l.Rows; first += step {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		k := min(step, l.Rows-first)
+		if err := l.ReadRows(slab[:k*l.Cols], first); err != nil {
+			return err
+		}
+		tiles(l.threads, n, l.Cols, func(from, to, lo, hi int) {
+			multiply(dst[from*l.Cols+lo:], dy[from*l.Rows+first:], slab[lo:], to-from, hi-lo, k, l.Cols, l.Rows, l.Cols)
+		})
+		multiply = kernel.MatMulAdd
+	}
+	return nil
 }
 
 // back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].

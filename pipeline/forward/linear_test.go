@@ -1,12 +1,15 @@
 package forward
 
 import (
+	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -79,5 +82,51 @@ func TestFailingDisk(t *testing.T) {
 	}
 	if !errors.Is(err, gone.err) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A matrix that is read slab by slab gives the products and gradients of one that is in memory, to the bit.
+func TestSlabs(t *testing.T) {
+	const rows, cols, n = 600, 3 * slabBytes / 4 / 600, 3
+	if backRows(cols) >= rows || rowsIn(slabBytes, cols) >= rows {
+		t.Fatal("the matrix is one slab")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	floats := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = r.Float32() - .5
+		}
+		return x
+	}
+	src := &memory{data: map[string][]byte{}}
+	src.add("w", floats(rows*cols), rows, cols)
+	m := unchecked(&arch.Decoder{}, src, 2)
+	of := &arch.Linear{Weight: arch.Weight{Tensor: "w", Rows: rows, Cols: cols}}
+	m.addMatrix(of.Weight)
+	whole, err := m.loadLinear(of)
+	check(t, err)
+	slabs := m.linearOf(of)
+	x, dy := floats(n*cols), floats(n*rows)
+	compute := func(l *Linear) (y, dx, row []float32) {
+		y, dx, row = make([]float32, n*rows), make([]float32, n*cols), make([]float32, cols)
+		check(t, l.product(t.Context(), y, x))
+		check(t, l.backward(t.Context(), dx, dy))
+		check(t, l.ReadRows(row, rows-1))
+		return y, dx, row
+	}
+	y, dx, row := compute(whole)
+	y2, dx2, row2 := compute(slabs)
+	if slabs.InMemory() || !slices.Equal(y, y2) || !slices.Equal(dx, dx2) || !slices.Equal(row, row2) {
+		t.Error("other results")
+	}
+	src.data["w"] = src.data["w"][:len(src.data["w"])-1]
+	if err := errors.Join(slabs.product(t.Context(), y, x), slabs.backward(t.Context(), dx, dy)); err == nil {
+		t.Error("no error for a tensor that was cut")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := slabs.backward(ctx, dx, dy); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -75,11 +75,19 @@ func (w *weight) rows(dst []float32, lo int, b *buffer) error {
 
 // values reads a whole tensor.
 func (m *Model) values(w arch.Weight) ([]float32, error) {
-	t, err := m.open(w)
-	if err != nil {
+	x := make([]float32, w.Rows*max(w.Cols, 1))
+	if err := m.read(x, w, 0); err != nil {
 		return nil, err
 	}
-	x := make([]float32, w.Rows*max(w.Cols, 1))
+	return x, nil
+}
+
+// read fills x with whole rows of a tensor from row first on.
+func (m *Model) read(x []float32, w arch.Weight, first int) error {
+	t, err := m.open(w)
+	if err != nil {
+		return err
+	}
 	rows := len(x) / t.cols
 	step := max(1, min(readBytes/4/t.cols, (rows+unitsPerThread*m.threads-1)/(unitsPerThread*m.threads)))
 	failed := make([]error, (rows+step-1)/step)
@@ -88,13 +96,10 @@ func (m *Model) values(w arch.Weight) ([]float32, error) {
 		defer m.buffers.Put(b)
 		for ; u < end; u++ {
 			lo, hi := u*step, min((u+1)*step, rows)
-			failed[u] = t.rows(x[lo*t.cols:hi*t.cols], lo, b)
+			failed[u] = t.rows(x[lo*t.cols:hi*t.cols], first+lo, b)
 		}
 	})
-	if err := cmp.Or(failed...); err != nil {
-		return nil, err
-	}
-	return x, nil
+	return cmp.Or(failed...)
 }
 
 // vector returns a vector that must not be changed, such as a norm's gain or a bias.

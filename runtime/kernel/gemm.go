@@ -14,6 +14,9 @@ import "fmt"
 // gemmSegment is the number of positions whose products are summed before the sum is added to the result.
 const gemmSegment = 256
 
+// Segment is how many positions a piece of a product has, or a multiple of it, see [MatMulAdd].
+const Segment = gemmSegment
+
 // MatMulT computes dst = a · bᵀ for row-major float32 matrices: a is [m, k], b is [n, k] (the rows of a
 // weight matrix), dst is [m, n]. Row i of dst begins at dst[i*ldd], of a at a[i*lda], of b at b[i*ldb];
 // ldd >= n, lda >= k, ldb >= k. Elements of dst outside the m x n window are left alone. dst may not
@@ -42,6 +45,17 @@ func MatMul(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
 	checkMatrix("MatMul", "a", len(a), m, k, lda)
 	checkMatrix("MatMul", "b", len(b), k, n, ldb)
 	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmByPosition, f: b, ld: ldb}, k: k, ldd: ldd}
+	g.run(dst, 0, m, 0, n)
+}
+
+// MatMulAdd is [MatMul] with every segment added to dst, the first included. So the first positions of a product by MatMul and the
+// others by MatMulAdd, in their order, give the bits of one call for all when each but the last takes a multiple of
+// [Segment] positions.
+func MatMulAdd(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
+	checkMatrix("MatMulAdd", "dst", len(dst), m, n, ldd)
+	checkMatrix("MatMulAdd", "a", len(a), m, k, lda)
+	checkMatrix("MatMulAdd", "b", len(b), k, n, ldb)
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmByPosition, f: b, ld: ldb}, k: k, ldd: ldd, add: true}
 	g.run(dst, 0, m, 0, n)
 }
 

@@ -490,3 +490,23 @@ func BenchmarkSyrk(b *testing.B) {
 		reportFlops(b, float64(tokens)*n*(n+1))
 	})
 }
+
+// Whole segments of a product in several calls have the bits of one call.
+func TestMatMulAdd(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(41, 42))
+		for _, s := range [][3]int{{1, 33, 700}, {5, 70, 256}, {13, 40, 1300}, {2, 3, 0}} {
+			m, n, k := s[0], s[1], s[2]
+			a, b := spiced(r, m*k, 50), spiced(r, k*n, 50)
+			want, got := make([]float32, m*n), random(r, m*n)
+			MatMul(want, a, b, m, n, k, n, k, n)
+			multiply := MatMul
+			for lo := 0; lo == 0 || lo < k; {
+				hi := min(k, lo+Segment*(1+r.IntN(2)))
+				multiply(got, a[lo:], b[lo*n:], m, n, hi-lo, n, k, n)
+				lo, multiply = max(hi, 1), MatMulAdd
+			}
+			checkWindow(t, "MatMulAdd", got, want, m, n, n)
+		}
+	})
+}
