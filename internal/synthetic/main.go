@@ -27,6 +27,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the weights")
 	flag.IntVar(&o.layers, "layers", 0, "number of layers (default: that of the shape)")
 	flag.IntVar(&o.vocab, "vocab", 0, "number of tokens (default: that of the shape)")
+	flag.IntVar(&o.experts, "experts", 0, "number of experts of a layer of qwen3 (default: that of the shape)")
 	flag.BoolVar(&o.stacked, "stacked", false, "experts of a layer as two BF16 tensors of three dimensions; implies -floats")
 	flag.BoolVar(&o.floats, "floats", false, "BF16 where the shape is one of fp8 or mxfp4")
 	flag.BoolVar(&o.holes, "holes", false, "headers only: shards whose weights are holes of the file system, and read as zeros")
@@ -45,7 +46,7 @@ func main() {
 type options struct {
 	shape, out, tokenizer, gguf string
 	seed                        uint64
-	layers, vocab               int
+	layers, vocab, experts      int
 	stacked, floats, holes      bool
 }
 

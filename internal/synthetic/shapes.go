@@ -127,6 +127,12 @@ func configOf(o *options) ([]byte, error) {
 	if o.vocab != 0 {
 		c["vocab_size"] = o.vocab
 	}
+	if o.experts != 0 {
+		if c["num_experts"] == nil {
+			return nil, fmt.Errorf("%s has no num_experts", o.shape)
+		}
+		c["num_experts"] = o.experts
+	}
 	if o.floats || o.stacked {
 		delete(c, "quantization_config")
 	}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/rs/zerolog"
 
@@ -164,15 +165,16 @@ func (q *quantization) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	table, err := q.table(ctx)
-	if err != nil {
+	if err := q.table(ctx); err != nil {
 		return err
 	}
 	if !q.watching() {
 		return q.rest(ctx)
 	}
 	w := q.Options.walk(q.model)
-	w.embedding = table
+	if w.lookup, err = q.lookup(); err != nil {
+		return err
+	}
 	q.visiting(w)
 	w.prompted(q.Prompts, q.Skip, of)
 	if q.layers < len(q.Decoder.Layers) {
@@ -208,10 +210,14 @@ func (q *quantization) visiting(w *walk) {
 		return false
 	}
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
-		if w.model == q.model && q.Decoder.Tied && in.layer == len(q.Decoder.Layers) {
-			return nil // the table
-		}
 		defer q.coder.release() // before the next statistics are gathered
+		switch {
+		case !w.atHead(in):
+		case q.Decoder.Tied:
+			return nil // the table
+		default:
+			return q.whole(ctx, in.linears[0], st)
+		}
 		hats, err := q.matrices(ctx, in.linears, st)
 		for i, hat := range hats {
 			if q.Sequential {
@@ -237,7 +243,7 @@ func (q *quantization) rest(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_, err := q.matrix(ctx, l, nil)
+		_, err := q.matrices(ctx, []*forward.Linear{l}, nil)
 		return err
 	}
 	for i := range q.Decoder.Layers {
@@ -248,20 +254,62 @@ func (q *quantization) rest(ctx context.Context) error {
 	if q.Decoder.Tied {
 		return nil
 	}
-	head, err := q.model.LoadHead()
+	head, err := q.model.Head()
 	if err != nil {
 		return err
 	}
-	return encode(head.Linear)
+	return q.whole(ctx, head.Linear, nil)
 }
 
-// matrix is matrices for one of them.
-func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.Stats) ([]float32, error) {
-	hats, err := q.matrices(ctx, []*forward.Linear{l}, st)
-	if err != nil {
-		return nil, err
+// whole chooses the codes of a table or a head, slab by slab, if it is not finished.
+func (q *quantization) whole(ctx context.Context, l *forward.Linear, st *quant.Stats) error {
+	name := l.Weight.Tensor
+	if q.Floats[name] || q.finished.Has(name) {
+		q.advance(l.Rows, l.Cols)
+		return nil
 	}
-	return hats[0], nil
+	spec, st, err := q.spec(name, st)
+	if err != nil {
+		return err
+	}
+	op, sums := Op{Tensor: name, Spec: spec.String()}, squares{}
+	return q.finished.write(&op, func(to *os.File) error {
+		if err := q.encodeSlabs(ctx, &q.coder, to, l, spec, st, func(_ int, w quant.Matrix, hat []float32) error {
+			sums.add(w, hat, st, q.Threads)
+			q.advance(w.Rows, w.Cols)
+			return nil
+		}); err != nil {
+			return err
+		}
+		q.encoded(ctx, &op, spec, &sums, st, l.Rows, l.Cols)
+		return nil
+	})
+}
+
+// spec returns how a matrix is stored, and the statistics that it is encoded with. No choice of 16 bits depends on any, so an input that
+// only such matrices read needs none.
+func (q *quantization) spec(name string, st *quant.Stats) (quant.Spec, *quant.Stats, error) {
+	spec, ok := q.Specs[name]
+	if !ok {
+		return spec, nil, fmt.Errorf("internal error: no spec for %s", name)
+	}
+	if spec.Bits == 16 {
+		st = nil
+	}
+	return spec, st, nil
+}
+
+// encoded sets the errors of a matrix [rows, cols] that has been encoded.
+func (q *quantization) encoded(ctx context.Context, op *Op, spec quant.Spec, sums *squares, st *quant.Stats, rows, cols int) {
+	op.set(sums, st)
+	if st != nil {
+		effort.TallyOf(ctx).AddWork(estimate.OutputError(rows, cols))
+	}
+	log := zerolog.Ctx(ctx).Debug()
+	if op.Dead > 0 {
+		log = zerolog.Ctx(ctx).Warn()
+	}
+	log.Str("tensor", op.Tensor).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
 }
 
 // matrices returns the weights that the codes of linear layers stand for, which read the same vector, and chooses the codes of
@@ -275,14 +323,14 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 		switch name := first.Weight.Tensor; {
 		case q.Floats[name]:
 			hats = append(hats, first.W)
-			q.advance(first)
+			q.advance(first.Rows, first.Cols)
 		case q.finished.Has(name):
 			hat, err := q.finished.weights(first, q.Specs)
 			if err != nil {
 				return nil, err
 			}
 			hats = append(hats, hat)
-			q.advance(first)
+			q.advance(first.Rows, first.Cols)
 		default:
 			n = q.alike(linears)
 			if hats, err = q.encode(ctx, hats, linears[:n], st); err != nil {
@@ -305,9 +353,9 @@ func (q *quantization) alike(linears []*forward.Linear) int {
 	return len(linears)
 }
 
-// advance reports that a matrix is done.
-func (q *quantization) advance(l *forward.Linear) {
-	q.done += int64(l.Rows) * int64(l.Cols)
+// advance reports that so many rows of a matrix are done.
+func (q *quantization) advance(rows, cols int) {
+	q.done += int64(rows) * int64(cols)
 	if q.Progress != nil {
 		q.Progress(q.done, q.total)
 	}
@@ -315,13 +363,9 @@ func (q *quantization) advance(l *forward.Linear) {
 
 // encode chooses the codes of linear layers that are stored alike, and appends the weights that they stand for to hats.
 func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*forward.Linear, st *quant.Stats) ([][]float32, error) {
-	name := linears[0].Weight.Tensor
-	spec, ok := q.Specs[name]
-	if !ok {
-		return nil, fmt.Errorf("internal error: no spec for %s", name)
-	}
-	if spec.Bits == 16 {
-		st = nil // no choice depends on it, so an input that only such matrices read needs no statistics
+	spec, st, err := q.spec(linears[0].Weight.Tensor, st)
+	if err != nil {
+		return nil, err
 	}
 	var all []*encoding
 	for _, l := range linears {
@@ -334,21 +378,14 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 		return nil, err
 	}
 	for i, l := range linears {
-		op := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}
-		op.measure(l, all[i].hat, st, q.Threads)
-		if st != nil {
-			effort.TallyOf(ctx).AddWork(estimate.OutputError(l.Rows, l.Cols))
-		}
-		log := zerolog.Ctx(ctx).Debug()
-		if op.Dead > 0 {
-			log = zerolog.Ctx(ctx).Warn()
-		}
-		log.Str("tensor", op.Tensor).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
+		op, sums := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}, squares{}
+		sums.add(all[i].Matrix, all[i].hat, st, q.Threads)
+		q.encoded(ctx, &op, spec, &sums, st, l.Rows, l.Cols)
 		if err := q.finished.add(op, all[i].file); err != nil {
 			return nil, err
 		}
 		hats = append(hats, all[i].hat)
-		q.advance(l)
+		q.advance(l.Rows, l.Cols)
 	}
 	return hats, nil
 }

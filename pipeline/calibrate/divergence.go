@@ -44,10 +44,10 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 			return 0, err
 		}
 	}
-	head, err := m.LoadHead()
+	head, err := m.HeadWithin(p.memory)
 	if err != nil {
 		return 0, err
 	}
 	head.Input(h, h)
-	return p.divergence(ctx, h, head.Linear)
+	return p.divergence(ctx, h, head)
 }

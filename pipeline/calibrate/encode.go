@@ -6,7 +6,6 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
-	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -58,7 +57,9 @@ func (c *coder) release() { c.last, c.stats = nil, nil }
 type encoding struct {
 	quant.Matrix
 	name string // of the tensor for errors, or empty
-	spec quant.Spec
+	// first is the place of the first row in the tensor, for errors.
+	first int
+	spec  quant.Spec
 	// file holds codes and scales as they are stored in a file, hat [Rows, Cols] the weights that they stand for.
 	file []byte
 	hat  []float32
@@ -143,7 +144,7 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	kernel.Parallel(c.threads, len(units), func(lo, hi int) {
 		for i, u := range units[lo:hi] {
 			if err := u.encode(u.from, u.to); err != nil {
-				failed[lo+i] = u.named(fmt.Errorf("rows %d to %d: %w", u.from, u.to-1, err))
+				failed[lo+i] = u.named(fmt.Errorf("rows %d to %d: %w", u.first+u.from, u.first+u.to-1, err))
 				return
 			}
 			if u.encoder != nil {
@@ -208,31 +209,54 @@ func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) 
 	return hat, nil
 }
 
-// measure fills in the errors of a matrix.
-func (op *Op) measure(lin *forward.Linear, hat []float32, st *quant.Stats, threads int) {
-	rows, cols := lin.Rows, lin.Cols
-	if total := distance(lin.W, nil, threads); total > 0 {
-		op.WeightError = distance(lin.W, hat, threads) / total
+// squares are sums of squares over the rows of a matrix so far: of the weights and their errors, and of the outputs and theirs.
+type squares struct{ weights, errors, outputs, outputErrors float64 }
+
+// add takes further rows and what is stored of them. If they are not the last ones, they have whole spans of distanceSpan weights.
+func (s *squares) add(w quant.Matrix, hat []float32, st *quant.Stats, threads int) {
+	s.weights = plus(s.weights, distances(w.Data, nil, threads))
+	s.errors = plus(s.errors, distances(w.Data, hat, threads))
+	if st != nil {
+		s.outputs = plus(s.outputs, formParts(w.Data, nil, w.Rows, w.Cols, st.Hessian, threads))
+		s.outputErrors = plus(s.outputErrors, formParts(w.Data, hat, w.Rows, w.Cols, st.Hessian, threads))
+	}
+}
+
+// set fills in the errors of a matrix.
+func (op *Op) set(s *squares, st *quant.Stats) {
+	if s.weights > 0 {
+		op.WeightError = s.errors / s.weights
 	}
 	if st == nil {
 		return
 	}
 	op.Tokens = st.Tokens
-	for i := range cols {
-		if st.Hessian[i*cols+i] == 0 {
+	for _, v := range st.Diagonal() {
+		if v == 0 {
 			op.Dead++
 		}
 	}
-	if total := form(lin.W, nil, rows, cols, st.Hessian, threads); total > 0 {
-		op.OutputError = form(lin.W, hat, rows, cols, st.Hessian, threads) / total
+	if s.outputs > 0 {
+		op.OutputError = s.outputErrors / s.outputs
 	}
 }
+
+// plus adds parts to a sum, in their order.
+func plus(sum float64, parts []float64) float64 {
+	for _, v := range parts {
+		sum += v
+	}
+	return sum
+}
+
+// distance is the sum of the squares of a - b; b may be nil for zeros.
+func distance(a, b []float32, threads int) float64 { return plus(0, distances(a, b, threads)) }
 
 // distanceSpan is how many squares are summed before their sum is added to the others.
 const distanceSpan = 1 << 14
 
-// distance is the sum of the squares of a - b; b may be nil for zeros.
-func distance(a, b []float32, threads int) (sum float64) {
+// distances are the summands of distance.
+func distances(a, b []float32, threads int) []float64 {
 	parts := make([]float64, (len(a)+distanceSpan-1)/distanceSpan)
 	kernel.Parallel(threads, len(parts), func(u, end int) {
 		for ; u < end; u++ {
@@ -245,21 +269,15 @@ func distance(a, b []float32, threads int) (sum float64) {
 			}
 		}
 	})
-	for _, v := range parts {
-		sum += v
-	}
-	return sum
+	return parts
 }
 
 // formColumns is how many columns of a product are summed before their sum is added to the others.
 const formColumns = 256
 
 // form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for zeros.
-func form(a, b []float32, rows, cols int, h []float32, threads int) (sum float64) {
-	for _, v := range formParts(a, b, rows, cols, h, threads) {
-		sum += v
-	}
-	return sum
+func form(a, b []float32, rows, cols int, h []float32, threads int) float64 {
+	return plus(0, formParts(a, b, rows, cols, h, threads))
 }
 
 // forms are the summands of form that belong to each row.

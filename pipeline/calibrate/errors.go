@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -108,11 +109,13 @@ func (x *op) sampled() []int {
 	return list
 }
 
-// rowsOf returns rows of a matrix.
-func rowsOf(w quant.Matrix, rows []int) quant.Matrix {
-	m := quant.Matrix{Rows: len(rows), Cols: w.Cols}
-	for _, r := range rows {
-		m.Data = append(m.Data, w.Data[r*w.Cols:(r+1)*w.Cols]...)
+// rowsOf returns rows of the weights of a linear layer.
+func rowsOf(l *forward.Linear, rows []int) (quant.Matrix, error) {
+	m := quant.Matrix{Rows: len(rows), Cols: l.Cols, Data: make([]float32, len(rows)*l.Cols)}
+	for i, r := range rows {
+		if err := l.ReadRows(m.Row(i), r); err != nil {
+			return m, err
+		}
 	}
-	return m
+	return m, nil
 }

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -115,11 +116,36 @@ func (f *Finished) resume() error { return f.journal.cut(len(f.Ops)) }
 
 // add stores the codes and scales of a matrix.
 func (f *Finished) add(op Op, encoded []byte) error {
-	op.File = fmt.Sprintf("%s%05d.codes", f.prefix, len(f.Ops))
-	op.SHA256 = sumOf(encoded)
+	op.File, op.SHA256 = f.next(), sumOf(encoded)
 	if err := os.WriteFile(filepath.Join(f.dir, op.File), encoded, 0o666); err != nil {
 		return err
 	}
+	return f.record(op)
+}
+
+// write is add for a matrix whose codes and scales are not in memory at once: put writes them to a file and may change op.
+func (f *Finished) write(op *Op, put func(to *os.File) error) error {
+	op.File = f.next()
+	path := filepath.Join(f.dir, op.File)
+	to, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = put(to)
+	if err := cmp.Or(err, to.Close()); err != nil {
+		return err
+	}
+	if op.SHA256, err = sumOfFile(path); err != nil {
+		return err
+	}
+	return f.record(*op)
+}
+
+// next is the name of the next file.
+func (f *Finished) next() string { return fmt.Sprintf("%s%05d.codes", f.prefix, len(f.Ops)) }
+
+// record adds a matrix whose file is written to the journal.
+func (f *Finished) record(op Op) error {
 	if err := f.journal.add(op); err != nil {
 		return err
 	}

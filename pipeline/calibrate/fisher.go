@@ -92,7 +92,7 @@ func (x *measurement) gradients(ctx context.Context) error {
 	for most := x.gradientWindows(); at < len(windows); {
 		part := windows[at:min(at+most, len(windows))]
 		if head == nil {
-			if head, err = x.model.LoadHead(); err != nil {
+			if head, err = x.model.HeadWithin(x.Memory / weightShare); err != nil {
 				return err
 			}
 		}

@@ -114,23 +114,26 @@ func (x *measurement) measure(ctx context.Context, g *group) (float64, error) {
 	if err := p.seek(ctx, g.from); err != nil {
 		return 0, err
 	}
-	s := &Scheme{Specs: map[string]quant.Spec{}, Floats: map[string]bool{x.Decoder.Embedding.Tensor: true}}
-	for _, op := range x.ops {
-		s.Floats[op.tensor] = true
-	}
-	layers := map[int]bool{}
+	specs, layers := map[string]quant.Spec{}, map[int]bool{}
+	var list []arch.Weight
 	for _, op := range g.ops {
-		s.Specs[op.tensor], s.Floats[op.tensor], layers[op.layer] = anchor(x.Scale, op.cols), false, true
+		specs[op.tensor], layers[op.layer] = anchor(x.Scale, op.cols), true
+		list = append(list, arch.Weight{Tensor: op.tensor, Rows: op.rows, Cols: op.cols})
 	}
-	src, err := x.anchors.restore(x.Decoder, x.Source, s)
-	if err != nil {
-		return 0, err
-	}
-	m, err := forward.New(x.Decoder, src, x.Threads)
+	m, err := x.anchorsOf(specs, list...)
 	if err != nil {
 		return 0, err
 	}
 	return p.changed(ctx, m, layers)
+}
+
+// anchorsOf returns the model with some matrices at their anchors.
+func (x *measurement) anchorsOf(specs map[string]quant.Spec, list ...arch.Weight) (*forward.Model, error) {
+	src, err := x.anchors.replace(x.Source, specs, list...)
+	if err != nil {
+		return nil, err
+	}
+	return forward.New(x.Decoder, src, x.Threads)
 }
 
 // measured returns the probe, which is made when the first step needs it.

@@ -19,10 +19,8 @@ const lookupSample = 256
 // table estimates the divergences of the options of the embedding table: an error dE of rows costs half of dE H dEᵀ in the mean
 // over tokens, with the moments H that the table is encoded with. The first option is measured, and gives the factor for all.
 func (x *measurement) table(ctx context.Context) error {
-	e, err := x.model.LoadTable()
-	if err != nil {
-		return err
-	}
+	var err error
+	e := x.model.Table()
 	if x.stats, err = x.fisher.table.stats(x.Decoder.Tied, x.Threads); err != nil {
 		return err
 	}
@@ -35,7 +33,11 @@ func (x *measurement) table(ctx context.Context) error {
 		code := &encoders{quantizer: x.quick, threads: x.Threads, tally: effort.TallyOf(ctx), stats: x.stats, of: map[quant.Spec]quant.Encoder{}}
 		counts := x.frequent()
 		rows := slices.Sorted(maps.Keys(counts))
-		values, err := code.errors(rowsOf(matrixOf(e), rows), specs, func(errors []float64) (sum float64) {
+		sample, err := rowsOf(e, rows)
+		if err != nil {
+			return nil, err
+		}
+		values, err := code.errors(sample, specs, func(errors []float64) (sum float64) {
 			for i, v := range errors {
 				sum += float64(counts[rows[i]] * v)
 			}
@@ -44,12 +46,10 @@ func (x *measurement) table(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		c, err := code.coder(specs[0], e.Cols)
-		if err != nil {
+		if err := x.anchored(ctx, e, specs[0], code, func(int, quant.Matrix, []float32) error { return nil }); err != nil {
 			return nil, err
 		}
-		c.threads = x.Threads
-		_, hat, err := c.encode(matrixOf(e), specs[0], x.stats)
+		m, err := x.anchorsOf(map[string]quant.Spec{e.Weight.Tensor: specs[0]}, e.Weight)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (x *measurement) table(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		kl, err := p.table(ctx, hat)
+		kl, err := p.table(ctx, m)
 		return append(values, kl), err
 	})
 	if err != nil {

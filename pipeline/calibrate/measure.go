@@ -288,17 +288,23 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 		return nil, context.Cause(ctx)
 	}
 	at, weights := anchor(x.Scale, op.cols), x.fisher.weights(op.tensor)
-	hat, err := x.anchored(op, l, at, e)
+	values := make([]float64, 1+len(op.specs))
+	effort.TallyOf(ctx).AddWork(estimate.OutputError(op.rows, op.cols).Times(.5))
+	err := x.anchored(ctx, l, at, e, func(first int, w quant.Matrix, hat []float32) error {
+		for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats.Hessian, x.Threads) {
+			values[0] += float64(weights[first+r]*v) / 2
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	values := make([]float64, 1+len(op.specs))
-	effort.TallyOf(ctx).AddWork(estimate.OutputError(op.rows, op.cols).Times(.5))
-	for r, v := range forms(l.W, hat, op.rows, op.cols, e.stats.Hessian, x.Threads) {
-		values[0] += float64(weights[r]*v) / 2
-	}
 	rows := op.sampled()
-	errors, err := e.errors(rowsOf(matrixOf(l), rows), append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
+	sample, err := rowsOf(l, rows)
+	if err != nil {
+		return nil, err
+	}
+	errors, err := e.errors(sample, append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
 		for i, v := range errors {
 			sum += float64(weights[rows[i]] * v)
 		}
@@ -316,21 +322,28 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 	return values, nil
 }
 
-// anchored returns the weights of an op at its anchor, and stores their codes.
-func (x *measurement) anchored(op *op, l *forward.Linear, at quant.Spec, e *encoders) ([]float32, error) {
-	if x.anchors.Has(op.tensor) {
-		return x.anchors.weights(l, map[string]quant.Spec{op.tensor: at})
+// anchored calls each with the weights of a matrix and those that it has at its anchor, slab by slab, and stores the codes of these.
+func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.Spec, e *encoders,
+	each func(first int, w quant.Matrix, hat []float32) error) error {
+	name := l.Weight.Tensor
+	if x.anchors.Has(name) {
+		codes, err := x.anchors.codes(l.Weight, map[string]quant.Spec{name: at})
+		if err != nil {
+			return err
+		}
+		return x.slabs(ctx, l, func(first int, w quant.Matrix) error {
+			hat, err := codes.rows(first, w.Rows)
+			return cmp.Or(err, each(first, w, hat))
+		})
 	}
-	c, err := e.coder(at, op.cols)
+	c, err := e.coder(at, l.Cols)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.threads = x.Threads
-	file, hat, err := c.encode(matrixOf(l), at, e.stats)
-	if err != nil {
-		return nil, err
-	}
-	return hat, x.anchors.add(Op{Tensor: op.tensor, Spec: at.String()}, file)
+	return x.anchors.write(&Op{Tensor: name, Spec: at.String()}, func(to *os.File) error {
+		return x.encodeSlabs(ctx, c, to, l, at, e.stats, each)
+	})
 }
 
 // experts groups the experts of a layer by the kind of matrix.

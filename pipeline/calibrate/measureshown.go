@@ -194,7 +194,11 @@ func (x *shownMeasurement) estimate(op *op, l *forward.Linear, e *encoders) erro
 	if total := form(l.W, nil, op.rows, op.cols, e.stats.Hessian, x.Threads); total > 0 {
 		op.estimate = form(l.W, hat, op.rows, op.cols, e.stats.Hessian, x.Threads) / total
 	}
-	errors, err := e.errors(rowsOf(matrixOf(l), op.sampled()), append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
+	sample, err := rowsOf(l, op.sampled())
+	if err != nil {
+		return err
+	}
+	errors, err := e.errors(sample, append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
 		for _, v := range errors {
 			sum += v
 		}

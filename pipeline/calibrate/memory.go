@@ -7,12 +7,13 @@ import (
 )
 
 // LeastMemory is about how many bytes [Quantize] and [Measure] need, however small the limit, and with it how many a part of them
-// needs: the widest branch of a layer, an expert in both streams, the backward pass of a layer, or the head.
+// needs: the widest branch of a layer, an expert in both streams, the backward pass of a layer, or a slab of the table.
 func LeastMemory(d *arch.Decoder) int64 {
-	head, hidden := int64(d.Vocab)*int64(d.Hidden), int64(d.Hidden)
-	logits := min(forward.LogitBytes, 4*chunkTokens*int64(d.Vocab))
-	// The table or the head with its codes; a gradient has the head, the moments of the table and the backward pass of a layer.
-	most := max(16*head+16*hidden*hidden, 16*head+logits)
+	hidden, table := int64(d.Hidden), 4*int64(d.Vocab)*int64(d.Hidden)
+	// A gradient has the moments of the table, two slabs of the head, logits and what they were before they were bounded, and the
+	// backward pass of a layer.
+	pass := 8*hidden*hidden + 2*min(forward.LeastWeights(0), table) + 2*min(forward.LogitBytes, 4*chunkTokens*int64(d.Vocab))
+	most := pass
 	for _, l := range d.Layers {
 		var common, expert int64
 		for _, b := range l {
@@ -20,8 +21,10 @@ func LeastMemory(d *arch.Decoder) int64 {
 			common, expert = common+n.common, max(expert, n.expert)
 			most = max(most, n.visit(hidden))
 		}
-		most = max(most, 8*(common+expert)+8*head+logits+8*hidden*hidden)
+		most = max(most, 8*(common+expert)+pass)
 	}
+	// Moments, and a slab of the table or the head three times: what is stored of it, and its codes.
+	most = max(most, 16*hidden*hidden+3*min(slabBytes, table, most/slabShare))
 	return most + forward.LeastWeights(1)
 }
 
@@ -33,27 +36,42 @@ func LeastShowing(s *Showing) int64 {
 // needs are numbers of elements of a block.
 type needs struct {
 	common, expert          int64 // weights of all but the experts, and of the largest expert
-	matrix, widest          int64 // the largest matrix, and the most columns of one
-	expertMatrix, expertMax int64 // those of an expert
+	widest                  int64 // the most columns of a matrix
+	expertMatrix, expertMax int64 // the largest matrix of an expert, and the most columns of one
 	token                   int64 // activations of a token
+	encoding                int64 // the most bytes for encoding a matrix of common
+}
+
+// encode adds up what encoding one of some matrices takes: four matrices of moments (both streams, their factor, the mismatch), the
+// matrix and what is stored of it, its codes, errors of a run of its rows and the moments of their outputs, and as much of others, which
+// may read the same vector. Nothing reads these when it is the turn of the last one, if it is that of the block.
+func (n *needs) encode(list []*arch.Linear, last bool) {
+	for i, l := range list {
+		rows, cols := int64(l.Weight.Rows), int64(l.Weight.Cols)
+		run := min(quant.CoupledRows, rows)
+		bytes := 10*rows*cols + 16*cols*cols + run*(4*cols+8*run)
+		if !last || i < len(list)-1 {
+			bytes += 10 * (n.common - rows*cols)
+		}
+		n.encoding = max(n.encoding, bytes)
+	}
 }
 
 // needsOf adds up a block.
 func needsOf(b arch.Block) (n needs) {
-	all := func(list ...*arch.Linear) (weights, matrix, widest int64) {
+	all := func(list []*arch.Linear) {
 		for _, l := range list {
-			m := int64(l.Weight.Rows) * int64(l.Weight.Cols)
-			weights, matrix, widest = weights+m, max(matrix, m), max(widest, int64(l.Weight.Cols))
+			n.common += int64(l.Weight.Rows) * int64(l.Weight.Cols)
+			n.widest = max(n.widest, int64(l.Weight.Cols))
 			n.token += int64(l.Weight.Rows)
 		}
-		return weights, matrix, widest
 	}
 	switch x := b.(type) {
 	case *arch.Sum:
 		for _, part := range x.Branches {
 			p := needsOf(part.Block)
 			n.common, n.expert = n.common+p.common, max(n.expert, p.expert)
-			n.matrix, n.widest = max(n.matrix, p.matrix), max(n.widest, p.widest)
+			n.encoding, n.widest = max(n.encoding, p.encoding+4*(n.common-p.common)), max(n.widest, p.widest)
 			n.expertMatrix, n.expertMax = max(n.expertMatrix, p.expertMatrix), max(n.expertMax, p.expertMax)
 			n.token = max(n.token, p.token)
 		}
@@ -63,11 +81,14 @@ func needsOf(b arch.Block) (n needs) {
 		if x.Shared != nil {
 			common = append(common, &x.SharedGate, &x.Shared.Gate, &x.Shared.Up, &x.Shared.Down)
 		}
-		n.common, n.matrix, n.widest = all(common...)
+		all(common)
+		n.encode(common, false)
 		for i := range x.Experts {
 			m := needsOf(&x.Experts[i])
-			n.expert, n.expertMatrix, n.expertMax = max(n.expert, m.common), max(n.expertMatrix, m.matrix), max(n.expertMax, m.widest)
-			n.token = max(n.token, m.token)
+			n.expert, n.expertMax, n.token = max(n.expert, m.common), max(n.expertMax, m.widest), max(n.token, m.token)
+			for _, l := range []*arch.Linear{&x.Experts[i].Gate, &x.Experts[i].Up, &x.Experts[i].Down} {
+				n.expertMatrix = max(n.expertMatrix, int64(l.Weight.Rows)*int64(l.Weight.Cols))
+			}
 		}
 		return n
 	}
@@ -78,19 +99,16 @@ func needsOf(b arch.Block) (n needs) {
 			list = append(list, l)
 		}
 	})
-	n.common, n.matrix, n.widest = all(list...)
+	all(list)
+	n.encode(list, true)
 	return n
 }
 
-// visit is the memory for gathering moments of the widest input and encoding the largest matrix that reads it, once for what is
-// common and once for an expert: four matrices of moments (both streams, their factor, the mismatch), the matrix and what is
-// stored of it, its codes, errors of a run of its rows and the moments of their outputs, the rest of the branch as panels, or an
-// expert in both streams as rows and as panels; and activations of a chunk of tokens in both streams.
+// visit is the memory for gathering moments of an input and encoding a matrix that reads it, once for what is common and once for an
+// expert, which is there in both streams as rows and as panels; and activations of a chunk of tokens in both streams.
 func (n *needs) visit(hidden int64) int64 {
 	tokens := 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
-	run := min(quant.CoupledRows, n.matrix/max(n.widest, 1)+1)
-	common := 4*(n.common-n.matrix) + 10*n.matrix + 16*n.widest*n.widest + run*(4*n.widest+8*run)
-	return tokens + max(common, 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
+	return tokens + max(n.encoding, 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
 }
 
 // LeastSampling is about how many bytes [Sample] needs for windows of length tokens if no matrix stays in memory: keys and

@@ -61,7 +61,7 @@ func TestExpertsOneAtATime(t *testing.T) {
 	}
 }
 
-// The least memory of a mixture of the size of Qwen3-235B-A22B, with a small vocabulary, fits 2 GiB.
+// The least memory of a mixture of the size of Qwen3-235B-A22B fits 2 GiB, and leaves room for the words of its tokenizer.
 func TestLeastMemoryOfLargeMixture(t *testing.T) {
 	linear := func(rows, cols int) arch.Linear {
 		return arch.Linear{Weight: arch.Weight{Tensor: "w", Rows: rows, Cols: cols}}
@@ -70,10 +70,10 @@ func TestLeastMemoryOfLargeMixture(t *testing.T) {
 	for range 128 {
 		experts.Experts = append(experts.Experts, arch.MLP{Gate: linear(1536, 4096), Up: linear(1536, 4096), Down: linear(4096, 1536)})
 	}
-	d := &arch.Decoder{Hidden: 4096, Vocab: 8192, Layers: []arch.Layer{{
+	d := &arch.Decoder{Hidden: 4096, Vocab: 151936, Layers: []arch.Layer{{
 		{Block: &arch.Attention{Q: linear(8192, 4096), K: linear(512, 4096), V: linear(512, 4096), O: linear(4096, 8192)}}, {Block: experts},
 	}}}
-	if n := LeastMemory(d); n > 2<<30 || n < 1<<30 {
+	if n := LeastMemory(d); n > 2<<30-64<<20 || n < 1<<30 {
 		t.Errorf("%d bytes", n)
 	}
 }

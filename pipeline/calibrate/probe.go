@@ -27,7 +27,7 @@ type probe struct {
 	memory  int64 // for the weights of a layer that is not kept
 	head    *forward.Head
 
-	want, got []float32 // logits of some rows
+	logits compared
 }
 
 // newProbe runs the float model. Layers are kept if they fit memory, in bytes.
@@ -46,23 +46,22 @@ func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int
 	p.keep = 8*weights <= memory // floats, once plain and once packed
 	p.memory = o.Memory / weightShare
 	var err error
-	if p.head, err = m.LoadHead(); err != nil {
+	if p.head, err = m.HeadWithin(p.memory); err != nil {
 		return nil, err
 	}
-	if p.hidden, err = p.embed(ctx, nil); err != nil {
+	if p.hidden, err = p.embed(ctx, m); err != nil {
 		return nil, err
 	}
 	p.final, err = p.run(ctx, slices.Clone(p.hidden), 0, p.load)
 	return p, err
 }
 
-// embed returns the states of the text before the first layer, with other rows in the table if they are not nil.
-func (p *probe) embed(ctx context.Context, rows []float32) ([]float32, error) {
-	e, err := p.model.Embedding()
+// embed returns the states of the text before the first layer of a model.
+func (p *probe) embed(ctx context.Context, m *forward.Model) ([]float32, error) {
+	e, err := m.Embedding()
 	if err != nil {
 		return nil, err
 	}
-	e.Table = rows
 	return e.States(ctx, p.windows)
 }
 
@@ -130,18 +129,14 @@ func (p *probe) changed(ctx context.Context, m *forward.Model, layers map[int]bo
 		return 0, err
 	}
 	if !layers[len(p.layers)] {
-		return p.divergence(ctx, h, p.head.Linear)
+		return p.divergence(ctx, h, p.head)
 	}
-	head, err := m.LoadHead()
-	if err != nil {
-		return 0, err
-	}
-	return p.divergence(ctx, h, head.Linear)
+	return p.divergenceOf(ctx, h, m)
 }
 
-// table measures the divergence with other rows in the embedding table, and in the head if it is tied to the table.
-func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
-	h, err := p.embed(ctx, rows)
+// table measures the divergence of a model that differs in the embedding table, and in the head if it is tied to the table.
+func (p *probe) table(ctx context.Context, m *forward.Model) (float64, error) {
+	h, err := p.embed(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -149,49 +144,58 @@ func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 		return 0, err
 	}
 	if !p.decoder.Tied {
-		return p.divergence(ctx, h, p.head.Linear)
+		return p.divergence(ctx, h, p.head)
 	}
-	head, err := p.model.LoadHead()
+	return p.divergenceOf(ctx, h, m)
+}
+
+// divergenceOf is divergence for the head of a model.
+func (p *probe) divergenceOf(ctx context.Context, h []float32, m *forward.Model) (float64, error) {
+	head, err := m.HeadWithin(p.memory)
 	if err != nil {
 		return 0, err
 	}
-	head.Linear.Set(rows)
-	return p.divergence(ctx, h, head.Linear)
+	return p.divergence(ctx, h, head)
 }
 
-// probeRows is how many rows of logits are compared at a time.
+// divergence is the mean divergence from the float model over all tokens, for the inputs h of a head.
+func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Head) (float64, error) {
+	n := len(h) / p.decoder.Hidden
+	kl, err := p.logits.divergences(ctx, p.head, head, p.final, h, p.threads)
+	return plus(0, kl) / float64(n), err
+}
+
+// compared are the logits of some rows, of two models.
+type compared struct{ want, got []float32 }
+
+// probeRows is how many rows of logits are compared at a time, unless they take more than forward.LogitBytes.
 const probeRows = 256
 
-// divergence is the mean divergence from the float model over all tokens, for the final states h and a head.
-func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Linear) (float64, error) {
-	width, vocab := p.decoder.Hidden, head.Rows
-	n := len(h) / width
+// divergences are those of the logits of two heads, for every row of the inputs x and y of each.
+func (l *compared) divergences(ctx context.Context, want, got *forward.Head, x, y []float32, threads int) ([]float64, error) {
+	vocab, width := want.Linear.Rows, want.Linear.Cols
+	n := len(x) / width
+	most := min(n, max(1, min(probeRows, forward.LogitBytes/4/vocab)))
 	kl := make([]float64, n)
-	changed := p.head.With(head)
-	p.want, p.got = grow(p.want, min(n, probeRows)*vocab), grow(p.got, min(n, probeRows)*vocab)
-	want, got := p.want, p.got
-	for row := 0; row < n; row += probeRows {
+	l.want, l.got = grow(l.want, most*vocab), grow(l.got, most*vocab)
+	for row := 0; row < n; row += most {
 		if err := ctx.Err(); err != nil {
-			return 0, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
-		k := min(probeRows, n-row)
-		if err := p.head.Logits(ctx, want[:k*vocab], p.final[row*width:(row+k)*width]); err != nil {
-			return 0, err
+		k := min(most, n-row)
+		if err := want.Logits(ctx, l.want[:k*vocab], x[row*width:(row+k)*width]); err != nil {
+			return nil, err
 		}
-		if err := changed.Logits(ctx, got[:k*vocab], h[row*width:(row+k)*width]); err != nil {
-			return 0, err
+		if err := got.Logits(ctx, l.got[:k*vocab], y[row*width:(row+k)*width]); err != nil {
+			return nil, err
 		}
 		effort.TallyOf(ctx).Add(effort.Element, 2*estimate.LogitFunctions*k*vocab)
-		kernel.Parallel(p.threads, k, func(lo, hi int) {
+		kernel.Parallel(threads, k, func(lo, hi int) {
 			for i := lo; i < hi; i++ {
-				a, b := want[i*vocab:(i+1)*vocab], got[i*vocab:(i+1)*vocab]
+				a, b := l.want[i*vocab:(i+1)*vocab], l.got[i*vocab:(i+1)*vocab]
 				kl[row+i] = kernel.KL(a, b, kernel.LogSumExp(a), kernel.LogSumExp(b))
 			}
 		})
 	}
-	var sum float64
-	for _, v := range kl {
-		sum += v
-	}
-	return sum / float64(n), nil
+	return kl, nil
 }

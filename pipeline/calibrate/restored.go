@@ -26,41 +26,58 @@ func (f *Finished) restore(d *arch.Decoder, base tensor.Source, s *Scheme, shown
 	if err != nil {
 		return nil, err
 	}
-	r := &restored{Source: src, infos: slices.Clone(src.Tensors()), codes: map[string]*codes{}}
+	var list []arch.Weight
 	add := func(w arch.Weight) {
-		spec, ok := s.Specs[w.Tensor]
-		switch {
-		case err != nil || r.codes[w.Tensor] != nil || s.Floats[w.Tensor]:
-			return
-		case !ok:
-			err = fmt.Errorf("internal error: no spec for %s", w.Tensor)
-			return
-		case !f.Has(w.Tensor):
-			err = fmt.Errorf("%s is not encoded", w.Tensor)
-			return
-		}
-		layout, e := spec.Layout(w.Rows, w.Cols)
-		if err = e; err == nil {
-			r.codes[w.Tensor] = &codes{file(f.paths[w.Tensor]), spec, layout}
+		if !s.Floats[w.Tensor] {
+			list = append(list, w)
 		}
 	}
 	add(d.Embedding)
 	d.Linears(func(_ string, l *arch.Linear) { add(l.Weight) })
 	for _, x := range shown {
-		if e := x.linears(src, func(l *arch.Linear) {
+		if err := x.linears(src, func(l *arch.Linear) {
 			if f.Has(l.Weight.Tensor) {
 				add(l.Weight)
 			}
-		}); e != nil {
-			return nil, e
+		}); err != nil {
+			return nil, err
 		}
+	}
+	return f.replace(src, s.Specs, list...)
+}
+
+// replace returns src with the given matrices as their codes say.
+func (f *Finished) replace(src tensor.Source, specs map[string]quant.Spec, list ...arch.Weight) (tensor.Source, error) {
+	r := &restored{Source: src, infos: slices.Clone(src.Tensors()), codes: map[string]*codes{}}
+	for _, w := range list {
+		c, err := f.codes(w, specs)
+		if err != nil {
+			return nil, err
+		}
+		r.codes[w.Tensor] = c
 	}
 	for i, t := range r.infos {
 		if r.codes[t.Name] != nil {
 			r.infos[i] = tensor.Info{Name: t.Name, DType: tensor.F32, Shape: t.Shape, Size: t.Size / t.DType.Size() * tensor.F32.Size()}
 		}
 	}
-	return r, err
+	return r, nil
+}
+
+// codes opens the codes of a matrix.
+func (f *Finished) codes(w arch.Weight, specs map[string]quant.Spec) (*codes, error) {
+	spec, ok := specs[w.Tensor]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("internal error: no spec for %s", w.Tensor)
+	case !f.Has(w.Tensor):
+		return nil, fmt.Errorf("%s is not encoded", w.Tensor)
+	}
+	layout, err := spec.Layout(w.Rows, w.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.Tensor, err)
+	}
+	return &codes{file(f.paths[w.Tensor]), spec, layout}, nil
 }
 
 // Tensors implements [tensor.Source].

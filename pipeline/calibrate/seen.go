@@ -5,7 +5,6 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -75,7 +74,7 @@ func (o *Options) look(ctx context.Context, src tensor.Source) (*looked, error) 
 	w.wanted = func(*input) bool { return false }
 	w.visit = func(context.Context, *input, *quant.Stats) error { return nil }
 	w.end = func(context.Context) error {
-		if x.head, err = m.LoadHead(); err != nil {
+		if x.head, err = m.HeadWithin(o.Memory / weightShare); err != nil {
 			return err
 		}
 		row := 0
@@ -114,27 +113,15 @@ func (o *Options) compare(ctx context.Context, want, got *looked) (x Seen, err e
 	if all > 0 {
 		x.Rows = wrong / all
 	}
-	vocab, width := o.Decoder.Vocab, o.Decoder.Hidden
 	var sum float64
+	var logits compared
 	for i, final := range want.final {
-		n := len(final) / width
-		kl, a, b := make([]float64, n), make([]float32, n*vocab), make([]float32, n*vocab)
-		if err := want.head.Logits(ctx, a, final); err != nil {
+		kl, err := logits.divergences(ctx, want.head, got.head, final, got.final[i], o.Threads)
+		if err != nil {
 			return x, err
 		}
-		if err := got.head.Logits(ctx, b, got.final[i]); err != nil {
-			return x, err
-		}
-		kernel.Parallel(o.Threads, n, func(lo, hi int) {
-			for r := lo; r < hi; r++ {
-				p, q := a[r*vocab:(r+1)*vocab], b[r*vocab:(r+1)*vocab]
-				kl[r] = kernel.KL(p, q, kernel.LogSumExp(p), kernel.LogSumExp(q))
-			}
-		})
-		for _, v := range kl {
-			sum += v
-		}
-		x.Tokens += n
+		sum = plus(sum, kl)
+		x.Tokens += len(kl)
 	}
 	x.KL = sum / float64(max(x.Tokens, 1))
 	return x, nil

@@ -335,11 +335,10 @@ func (w *walk) prompted(prompts []Prompt, skip int, of []*shown) {
 			tokens: len(p.Window), skip: skip,
 			windows: func(int) (forward.Windows, error) { return w.model.Windows(in), nil },
 			states: func(ctx context.Context, k int) ([]float32, error) {
-				e, err := w.model.Embedding()
+				e, err := w.streams[k].lookup.Embedding()
 				if err != nil {
 					return nil, err
 				}
-				e.Table = w.streams[k].table
 				h, err := e.States(ctx, [][]int32{p.Window})
 				if err == nil {
 					_, err = insert(k, h)

@@ -14,29 +14,39 @@ import (
 // tableWindows is how many windows provide the statistics of the embedding table.
 const tableWindows = 32
 
-// table encodes the lookup table for tokens, the first op of the model, and returns the rows that it will have. A tied table is
-// also the head.
-func (q *quantization) table(ctx context.Context) ([]float32, error) {
-	e, err := q.model.LoadTable()
-	if err != nil {
-		return nil, err
-	}
+// table encodes the lookup table for tokens, the first op of the model. A tied table is also the head.
+func (q *quantization) table(ctx context.Context) (err error) {
+	e := q.model.Table()
 	if q.couples() {
 		if q.outputs, err = newOutputMoments(ctx, &q.Options, q.open); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	var st *quant.Stats
 	open := q.Chain.Quantizer.Needs() != quant.Nothing && q.open(e.Weight.Tensor)
 	if open || q.outputs != nil {
 		if st, err = q.tableStats(ctx, q.model, q.outputs); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if !open {
 		st = nil
 	}
-	return q.matrix(ctx, e, st)
+	defer q.coder.release()
+	return q.whole(ctx, e, st)
+}
+
+// lookup returns a model with the rows that the finished table has.
+func (q *quantization) lookup() (*forward.Model, error) {
+	e := q.Decoder.Embedding
+	if q.Floats[e.Tensor] {
+		return q.model, nil
+	}
+	src, err := q.finished.replace(q.Source, q.Specs, e)
+	if err != nil {
+		return nil, err
+	}
+	return forward.New(q.Decoder, src, q.Threads)
 }
 
 // tableStats gathers the moments that the embedding table is encoded with.
@@ -55,7 +65,7 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *out
 	moments := newTableMoments(o.Decoder)
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
-	top, err := m.LoadHead()
+	top, err := m.HeadWithin(o.Memory / weightShare)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -44,8 +45,8 @@ type walk struct {
 	sequential bool
 	// cross requests the moments between the float stream and the quantized one.
 	cross bool
-	// embedding replaces the lookup table of the quantized stream, if not nil.
-	embedding []float32
+	// lookup has the lookup table of the quantized stream, if not nil.
+	lookup *forward.Model
 	// wanted reports whether the statistics of an input are needed; if not, visit gets nil.
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
@@ -74,7 +75,7 @@ const chunkTokens = 2048
 
 // stream holds the states of the float model or of the quantized one between layers.
 type stream struct {
-	table  []float32 // the lookup table for tokens; nil is that of the checkpoint
+	lookup *forward.Model // of rows for tokens
 	layer  *forward.Layer
 	states *rows // [tokens, Hidden]
 
@@ -194,10 +195,10 @@ func (w *walk) close(all []*rows) {
 // run takes all windows through the model.
 func (w *walk) run(ctx context.Context) error {
 	if w.sequential {
-		w.streams = append(w.streams, &stream{table: w.embedding})
+		w.streams = append(w.streams, &stream{lookup: cmp.Or(w.lookup, w.model)})
 	}
 	if !w.sequential || w.cross {
-		w.streams = append(w.streams, &stream{})
+		w.streams = append(w.streams, &stream{lookup: w.model})
 	}
 	states, err := w.newRows(w.tokens(), w.decoder.Hidden)
 	if err != nil {
@@ -210,7 +211,6 @@ func (w *walk) run(ctx context.Context) error {
 	if err := w.embed(ctx); err != nil {
 		return err
 	}
-	w.embedding, w.streams[0].table = nil, nil // as large as the head
 	for i := range w.decoder.Layers {
 		if err := w.runLayer(ctx, i); err != nil {
 			return err
@@ -234,15 +234,14 @@ func (w *walk) run(ctx context.Context) error {
 // embed computes the states before the first layer.
 func (w *walk) embed(ctx context.Context) error {
 	if len(w.windows) > 0 {
-		e, err := w.model.Embedding()
-		if err != nil {
-			return err
-		}
 		length, items := len(w.windows[0]), w.items
 		w.items = nil
-		err = w.each(ctx, func(k, row, n int, _ forward.Windows) error {
+		err := w.each(ctx, func(k, row, n int, _ forward.Windows) error {
 			s := w.streams[k]
-			e.Table = s.table
+			e, err := s.lookup.Embedding()
+			if err != nil {
+				return err
+			}
 			x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
 			if err != nil {
 				return err
@@ -373,12 +372,18 @@ func (w *walk) advance(ctx context.Context, layer int, parallel []step) error {
 			return err
 		}
 	}
-	if !w.holds(w.streams[0].layer) {
-		for _, l := range w.streams[0].layer.Linears() {
-			l.Drop()
-		}
-	}
+	w.drop(w.streams[0].layer.Linears())
 	return nil
+}
+
+// drop gives up the weights that replaced others in the current layer, unless it is in memory.
+func (w *walk) drop(list []*forward.Linear) {
+	if w.holds(w.streams[0].layer) {
+		return
+	}
+	for _, l := range list {
+		l.Drop()
+	}
 }
 
 // add adds the outputs of a branch to rows of every stream.
@@ -435,6 +440,7 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 	}); err != nil {
 		return err
 	}
+	w.drop(slices.Concat(inputs[:last]...)) // nothing reads them any more
 	return w.show(ctx, &input{layer, inputs[last]}, func(k, row, n int, _ forward.Windows) ([]float32, error) {
 		s := w.streams[k]
 		s.b = grow(s.b, n*t.kept[k].width)
@@ -508,8 +514,12 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	return w.visitInput(ctx, in, st)
 }
 
-// visitInput calls visit with the weights of an input in memory. Of weights that were not, those that visit leaves are packed.
+// visitInput calls visit with the weights of an input in memory, unless they are those of the head. Of weights that were not, those
+// that visit leaves are packed.
 func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error {
+	if w.atHead(in) {
+		return w.visit(ctx, in, st)
+	}
 	var read []*forward.Linear
 	for _, l := range in.linears {
 		if l.InMemory() {
@@ -531,9 +541,12 @@ func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error
 	return err
 }
 
+// atHead reports whether an input is that of the head, whose weights pass through memory in slabs.
+func (w *walk) atHead(in *input) bool { return in.linears[0].Weight == w.decoder.Head.Weight }
+
 // head visits the input of the head.
 func (w *walk) head(ctx context.Context) error {
-	head, err := w.model.LoadHead()
+	head, err := w.model.Head()
 	if err != nil {
 		return err
 	}
