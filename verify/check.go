@@ -199,6 +199,9 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 			f = Finding{Detail: err.Error()}
 		}
 		r.add(c, f)
+		if s.Options.Checked != nil {
+			s.Options.Checked(name)
+		}
 		zerolog.Ctx(ctx).Debug().Str("check", name).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
 		passed[name] = f.Passed
 		s.faithful = passed[new(Weights).String()] && passed[graph{}.String()]

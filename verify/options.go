@@ -33,4 +33,6 @@ type Options struct {
 	Memory int64
 	// Progress is called with the number of positions evaluated so far; it may be nil.
 	Progress func(done, total int64)
+	// Checked is called with the name of every check that is done; it may be nil.
+	Checked func(name string)
 }

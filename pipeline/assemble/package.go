@@ -290,7 +290,7 @@ func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, 
 		return nil, err
 	}
 	if a.Again != nil {
-		o.Progress = a.Again
+		o.Progress, o.Checked = a.Again, nil
 	}
 	return a.runVerify(ctx, o)
 }

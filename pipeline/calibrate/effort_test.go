@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // effortFactor is what the predicted work of a stage may be off by, in the time that a typical machine takes for it.
@@ -46,21 +48,32 @@ func TestEffort(t *testing.T) {
 	t.Parallel()
 	tuner := quant.NewDistill()
 	tuner.Steps, tuner.Tokens = 2, 128
+	dense := func(tied bool) func(t *testing.T) (*arch.Decoder, tensor.Source) {
+		return func(t *testing.T) (*arch.Decoder, tensor.Source) { return madeUp(t, 96, 160, tied) }
+	}
+	family := func(name string) func(t *testing.T) (*arch.Decoder, tensor.Source) {
+		return func(t *testing.T) (*arch.Decoder, tensor.Source) { return openCheckpoint(t, familyDir(name)) }
+	}
 	for _, c := range []struct {
 		name    string
-		tied    bool
+		open    func(t *testing.T) (*arch.Decoder, tensor.Source)
 		methods []quant.Method
+		length  int // of windows; 64 if 0
 	}{
-		{"gptq", true, []quant.Method{quant.NewGPTQ()}},
-		{"gptq with a head", false, []quant.Method{quant.NewGPTQ()}},
-		{"search", true, []quant.Method{quant.NewSearch()}},
-		{"awq", true, []quant.Method{quant.NewAWQ(), quant.NewSearch()}},
-		{"distill", true, []quant.Method{quant.RTN{}, tuner}},
+		{"gptq", dense(true), []quant.Method{quant.NewGPTQ()}, 0},
+		{"gptq with a head", dense(false), []quant.Method{quant.NewGPTQ()}, 0},
+		{"gptq of experts", family("qwen3_moe"), []quant.Method{quant.NewGPTQ()}, 0},
+		{"gptq of experts with little text", family("qwen3_moe"), []quant.Method{quant.NewGPTQ()}, 12},
+		{"gptq of delta nets", family("qwen3_5"), []quant.Method{quant.NewGPTQ()}, 0},
+		{"gptq of both", family("qwen3_next"), []quant.Method{quant.NewGPTQ()}, 0},
+		{"search", dense(true), []quant.Method{quant.NewSearch()}, 0},
+		{"awq", dense(true), []quant.Method{quant.NewAWQ(), quant.NewSearch()}, 0},
+		{"distill", dense(true), []quant.Method{quant.RTN{}, tuner}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d, src := madeUp(t, 96, 160, c.tied)
-			windows := randomText(d, 10, 64)
+			d, src := c.open(t)
+			windows := randomText(d, 10, cmp.Or(c.length, 64))
 			j, probe := newJob(t, d, src, windows[:8], c.methods...), windows[8:]
 			j.Dir = t.TempDir()
 			e := effortOf(j, probe)

@@ -154,7 +154,14 @@ func (c *Calibration) walk(d *arch.Decoder, streams int, cross bool) effort.Work
 	w := t.Layers(d, 0).Times(float64(streams))
 	w[effort.Disk] += float64(streams) * bytesStored * weights(d)
 	allSites(d, func(s effort.Site) {
-		w = w.Plus(Moments(1, s.Cols(), cross).Times(t.Tokens() * s.Share))
+		mine := t.Tokens() * s.Share
+		lent := max(0, min(t.Tokens(), float64(s.Cols()))-mine) // to an expert that few tokens are routed to
+		w = w.Plus(Moments(1, s.Cols(), cross).Times(mine + lent))
+		if len(s.Linears) > 1 { // what its down projection reads follows from these
+			for _, l := range s.Linears {
+				w[effort.Product] += float64(streams) * 2 * lent * float64(l.Weight.Rows) * float64(l.Weight.Cols)
+			}
+		}
 	})
 	return w
 }
@@ -239,15 +246,18 @@ const (
 	tokenizerOps = 1e9
 )
 
-// Verification is the work of checking a package of size bytes against a checkpoint of stored bytes: windows of length tokens
-// through the source and through two sessions, decode tokens more one by one, and a comparison of all weights.
-func Verification(d *arch.Decoder, windows, length, decode int, stored, size int64) effort.Work {
+// Verification is the work of the parts of checking a package: a comparison of all weights, one of tokenizers and templates, and windows
+// of text.
+type Verification struct{ Weights, Tokenizer, Windows effort.Work }
+
+// Verifying is the work of checking a package of size bytes against a checkpoint of stored bytes, with windows of length tokens through
+// the source and through two sessions, and decode tokens more one by one.
+func Verifying(d *arch.Decoder, windows, length, decode int, stored, size int64) (v Verification) {
 	t := effort.Text{Windows: windows, Length: length}
 	all := weights(d) + lookup(d)
-	w := t.Layers(d, 0).Plus(t.Logits(d, comparedOps)).Times(1 + verifySessions)
-	w[effort.Memory] += verifySessions * float64(decode) * 4 * all
-	w[effort.Element] += comparedOps * all
-	w[effort.Scalar] += tokenizerOps
-	w[effort.Disk] += float64(stored + size)
-	return w
+	v.Weights[effort.Element], v.Weights[effort.Disk] = comparedOps*all, float64(stored+size)
+	v.Tokenizer[effort.Scalar] = tokenizerOps
+	v.Windows = t.Layers(d, 0).Plus(t.Logits(d, comparedOps)).Times(1 + verifySessions)
+	v.Windows[effort.Memory] += verifySessions * float64(decode) * 4 * all
+	return v
 }

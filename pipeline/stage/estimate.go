@@ -80,10 +80,15 @@ func (r *Run) tasks(pl *assemble.Planned) ([]task, error) {
 		if windows == 0 {
 			windows = allWindows
 		}
-		work := estimate.Verification(d, windows, length, v.Decode, stored, size)
-		list = append(list, task{"package", "verify", pipeline.Step{What: firstWindows, Work: work}})
-		if pl.Retries() {
-			list = append(list, task{"package", "verify", pipeline.Step{What: secondWindows, Work: work}})
+		work := estimate.Verifying(d, windows, length, v.Decode, stored, size)
+		add := func(what string, w effort.Work) {
+			list = append(list, task{"package", "verify", pipeline.Step{What: what, Work: w}})
+		}
+		add(checkedWeights, work.Weights)
+		add(checkedTokenizer, work.Tokenizer)
+		add(firstWindows, work.Windows)
+		if pl.Retries() { // the result for the tokenizer is kept
+			add(secondWindows, work.Weights.Plus(work.Windows))
 		}
 	}
 	return append(list, task{"", "publish", pipeline.Step{What: "files", Work: effort.Of(effort.Disk, float64(size))}}), nil

@@ -106,7 +106,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// A verification that is repeated with other options of the engine is half done after the first time.
+// A verification that is repeated with other options of the engine is not done after the first time: all but its tokenizers, most of the
+// work for a small model, is compared once more.
 func TestFollowedTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -118,7 +119,7 @@ func TestFollowedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := slices.IndexFunc(states, func(s pipeline.State) bool { return s.What == "windows, once more" })
-	if again < 1 || states[again-1].What != "windows" || states[again-1].Fraction > .6 {
+	if again < 1 || states[again-1].What != "windows" || states[again-1].Fraction > .9 {
 		t.Errorf("the second verification begins at state %d, after %+v", again, states[max(again-1, 0)])
 	}
 }

@@ -48,8 +48,12 @@ func (v *Verify) Validate(_ context.Context, r *Run) error {
 	return recipes.Join(errs...)
 }
 
-// What is reported of a verification, and of a second one.
-const firstWindows, secondWindows = "windows", "windows, once more"
+// What is reported of a verification, and of a second one. Before the first window, the checks of weights and of the tokenizer are
+// reported when they are done, by their names.
+const (
+	checkedWeights, checkedTokenizer = "weights", "tokenizer"
+	firstWindows, secondWindows      = "windows", "windows, once more"
+)
 
 // options resolves texts, goldens and limits.
 func (v *Verify) options(r *recipes.Recipe, l *pipeline.Limits, bits int) (verify.Options, error) {
@@ -58,6 +62,11 @@ func (v *Verify) options(r *recipes.Recipe, l *pipeline.Limits, bits int) (verif
 		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode, Bits: bits, Checks: v.Checks,
 		Threads: l.Threads, Memory: l.Memory / assemble.VerifyShare,
 		Progress: func(done, total int64) { l.Report("verify", firstWindows, done, total) },
+		Checked: func(name string) {
+			if name == checkedWeights || name == checkedTokenizer {
+				l.Report("verify", name, 1, 1)
+			}
+		},
 	}
 	var err error
 	if o.Text, o.TextName, err = v.Perplexity.Text.Read(r.Resolve); err != nil {
