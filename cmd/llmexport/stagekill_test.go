@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,11 +23,47 @@ import (
 // killedStages are all stages of a recipe that tunes for a budget.
 var killedStages = []string{"fetch", "rewrite", "calibrate", "allocate", "quantize", "verify", "publish"}
 
+// leftBy are what a stage leaves in the cache, or next to it.
+var leftBy = map[string][]string{
+	"rewrite": {"cache/rewrite-*"}, "calibrate": {"cache/calibration-*"}, "allocate": {"cache/sensitivities-*", "cache/parity-*", "cache/allocation-*"},
+	"quantize": {"cache/codes-*", "cache/weights-*"}, "verify": {"cache/package-*"}, "publish": {"cache/receipts.json", "dist"},
+}
+
+// forget removes what a stage and those after it have made.
+func forget(t *testing.T, dir, stage string) {
+	t.Helper()
+	for _, s := range killedStages[slices.Index(killedStages, stage):] {
+		for _, pattern := range leftBy[s] {
+			names, err := filepath.Glob(filepath.Join(dir, pattern))
+			for _, name := range names {
+				err = errors.Join(err, os.RemoveAll(name))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // stageRun is a process of `llmexport run` whose progress is followed.
 type stageRun struct {
 	began map[string]time.Time // stages that were reached
+	last  string               // of them
 	ended time.Time
+	cpu   time.Duration
 	code  int // -1 if it was killed
+}
+
+// took is how long a stage was seen.
+func (r *stageRun) took(stage string) time.Duration {
+	end := r.ended
+	for _, s := range killedStages[slices.Index(killedStages, stage)+1:] {
+		if at, ok := r.began[s]; ok {
+			end = at
+			break
+		}
+	}
+	return end.Sub(r.began[stage])
 }
 
 // runStages runs a recipe, and kills it some time after a stage has begun; stage may be empty.
@@ -53,20 +90,27 @@ func runStages(t *testing.T, dir, stage string, after time.Duration) stageRun {
 		if _, ok := r.began[s.Stage]; ok {
 			continue
 		}
-		r.began[s.Stage] = time.Now()
+		r.began[s.Stage], r.last = time.Now(), s.Stage
 		if s.Stage == stage {
 			defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
 		}
 	}
 	_ = cmd.Wait()
-	r.ended = time.Now()
+	r.ended, r.cpu = time.Now(), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()
 	if r.code = cmd.ProcessState.ExitCode(); r.code > 0 {
 		t.Fatalf("exit code %d: %s", r.code, strings.Join(other, "\n"))
 	}
 	return r
 }
 
-// Runs that are killed in any stage, LLMEXPORT_KILLS times in each at random moments, again and again, end with the same package.
+// killsInARow is how often a stage is killed before it may end, so that work that was taken up again is interrupted too.
+const killsInARow = 6
+
+// mostLost is how much computation a kill may cost.
+const mostLost = time.Minute
+
+// Runs that are killed in any stage, LLMEXPORT_KILLS times in each at random moments, again and again, end with the same package, and
+// each kill costs at most a minute of work.
 func TestStagesKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
@@ -84,56 +128,54 @@ func TestStagesKilled(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "recipe.yaml"), []byte(recipe), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	digest := func() string {
+	want := ""
+	whole := func(t *testing.T) stageRun {
 		t.Helper()
+		r := runStages(t, dir, "", 0)
 		m, err := manifest.Open(filepath.Join(dir, "dist"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(m.Digest)
+		if want == "" {
+			want = string(m.Digest)
+		}
+		if string(m.Digest) != want {
+			t.Fatal("another package")
+		}
+		return r
 	}
-	whole := runStages(t, dir, "", 0)
-	want := digest()
-	last := map[string]time.Duration{}
-	for i, s := range killedStages {
-		end := whole.ended
-		if i+1 < len(killedStages) {
-			end = whole.began[killedStages[i+1]]
-		}
-		if last[s] = end.Sub(whole.began[s]); whole.began[s].IsZero() || last[s] < 0 {
-			t.Fatalf("stage %s was not seen in its place: %v", s, whole.began)
-		}
-	}
-	killed, alive, runs := map[string]int{}, 0, 0
-	for {
-		if err := os.RemoveAll(filepath.Join(dir, "cache")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(filepath.Join(dir, "dist")); err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range killedStages {
-			// Some kills in a row in each stage, so that work that was taken up again is interrupted too.
-			for range min(kills-killed[s], 4) {
-				if r := runStages(t, dir, s, rand.N(last[s]+1)); r.code < 0 {
-					killed[s]++
-				} else {
-					alive++
-					break
-				}
+	first := whole(t)
+	for _, s := range killedStages {
+		t.Run(s, func(t *testing.T) {
+			longest := first.took(s)
+			if first.began[s].IsZero() || longest <= 0 {
+				t.Fatalf("the stage was not seen in its place: %v", first.began)
 			}
-		}
-		if runStages(t, dir, "", 0); digest() != want {
-			t.Fatalf("another package after %v kills", killed)
-		}
-		runs++
-		t.Logf("%d runs, kills: %v", runs, killed)
-		if fewest := slices.MinFunc(killedStages, func(a, b string) int { return killed[a] - killed[b] }); killed[fewest] >= kills || runs == 3*kills {
-			break
-		}
-	}
-	t.Logf("kills: %v, too late: %d, runs: %d, different packages: 0", killed, alive, runs)
-	if killed["quantize"] == 0 {
-		t.Error("nothing was killed in the longest stage")
+			var killed, late int
+			var lost time.Duration
+			for batch := 0; killed < kills; batch++ {
+				if batch == 10+10*kills {
+					t.Fatalf("it ends before it is killed: %d kills, %d too late", killed, late)
+				}
+				forget(t, dir, s)
+				for range min(kills-killed, killsInARow) {
+					r := runStages(t, dir, s, rand.N(longest+1))
+					if r.code >= 0 || r.last != s {
+						if !r.began[s].IsZero() {
+							longest = max(r.took(s), longest*3/4) // the machine has become faster
+						}
+						late++
+						break
+					}
+					killed++
+					lost = max(lost, r.cpu) // more it cannot be
+				}
+				whole(t)
+			}
+			t.Logf("kills: %d, too late: %d, different packages: 0, CPU time lost by a kill: at most %v", killed, late, lost.Round(time.Millisecond))
+			if lost > mostLost {
+				t.Errorf("a kill costs %v, want at most %v", lost, mostLost)
+			}
+		})
 	}
 }
