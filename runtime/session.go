@@ -15,6 +15,8 @@ import (
 // Options of a session.
 type Options struct {
 	Mode backend.Mode
+	// Half computes in half precision; see backend.Options.
+	Half bool
 	// DynamicOption is the engine's key of that name, used in int8 mode.
 	DynamicOption int
 	// RepackLowBits emulates engines before 3.6.0 in int8 mode; see backend.Options.
@@ -67,7 +69,7 @@ func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Exec
 		threads = goruntime.GOMAXPROCS(0)
 	}
 	return b.Compile(part.Graph, part.weights, backend.Options{
-		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
+		Mode: o.Mode, Half: o.Half, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
 		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
 }

@@ -61,6 +61,9 @@ type executable struct {
 
 // Compile implements backend.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.Executable, error) {
+	if o.Half {
+		return generic.Backend{}.Compile(g, w, o)
+	}
 	o.Threads = max(o.Threads, 1)
 	logits, err := ops.Logits(g)
 	if err != nil {

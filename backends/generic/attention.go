@@ -62,6 +62,11 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 	c.Append(k.Floats, v.Floats, tokens)
 
 	out := ops.NewFloats(1, tokens, heads*dim)
+	if r.exe.options.Half {
+		a := kernel.HalfAttention{Tokens: tokens, Heads: heads, Mask: mask, MaskWidth: width, Sinks: sinks}
+		kernel.Parallel(r.exe.options.Threads, heads, func(lo, hi int) { a.Attend(out.Floats, q.Floats, c, lo, hi) })
+		return attended(p, out, tokens, heads*dim), nil
+	}
 	group, blocks := heads/kv, (tokens+queryBlock-1)/queryBlock
 	kernel.Parallel(r.exe.options.Threads, kv*blocks, func(lo, hi int) {
 		a := attentions.Get().(*kernel.EngineAttention)
@@ -73,10 +78,15 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 			a.Attend(out.Floats, q.Floats, c, head, head+group, from, min(from+queryBlock, tokens))
 		}
 	})
+	return attended(p, out, tokens, heads*dim), nil
+}
+
+// attended gives the result its shape.
+func attended(p *mnn.Attention, out ops.Tensor, tokens, width int) ops.Tensor {
 	if p.OutputC4 {
-		return out.With([]int{tokens, heads * dim, 1, 1}), nil
+		return out.With([]int{tokens, width, 1, 1})
 	}
-	return out, nil
+	return out
 }
 
 // rope rotates the packed queries and keys of the C4 form: [tokens, heads*dim, 1, 1] to [1, tokens, heads, dim].

@@ -141,6 +141,8 @@ type run struct {
 	vals  []ops.Tensor
 	// input0 is the input of an expert.
 	input0 ops.Tensor
+	// halves are tensors whose values are halves already, if the options ask for such.
+	halves []bool
 }
 
 // Run implements backend.Executable.
@@ -152,7 +154,7 @@ func (e *executable) Run(ctx context.Context, states []backend.State, c backend.
 		return backend.OneByOne(ctx, e, states, c)
 	}
 	c.All = c.All || c.Defer
-	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]ops.Tensor, len(e.g.Tensors))}
+	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]ops.Tensor, len(e.g.Tensors)), halves: make([]bool, len(e.g.Tensors))}
 	if err := r.ops(ctx); err != nil {
 		r.state.Truncate() // a call that failed half way leaves no trace
 		return nil, err
@@ -211,8 +213,12 @@ func (r *run) ops(ctx context.Context) error {
 			continue
 		}
 		in := make([]ops.Tensor, len(op.Inputs))
+		half := r.exe.options.Half && storesHalf(op)
 		for k, t := range op.Inputs {
 			in[k] = r.vals[t]
+			if half {
+				in[k] = r.rounded(t)
+			}
 		}
 		out, err := r.op(ctx, i, op, in)
 		if err != nil {
@@ -221,8 +227,11 @@ func (r *run) ops(ctx context.Context) error {
 		if len(out) != len(op.Outputs) {
 			return fmt.Errorf("op %s (%v): %d outputs, the graph wants %d: %w", op.Name, op.Type, len(out), len(op.Outputs), tensor.ErrCorrupt)
 		}
+		if half {
+			store(op, out)
+		}
 		for k, t := range op.Outputs {
-			r.vals[t] = out[k]
+			r.vals[t], r.halves[t] = out[k], half
 			if r.call.Observe != nil && out[k].Ints == nil {
 				r.call.Observe(op, k, out[k].Shape, out[k].Floats)
 			}
@@ -252,6 +261,11 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []ops.Tensor) ([]ops
 	}
 	one := func(v ops.Tensor, err error) ([]ops.Tensor, error) { return []ops.Tensor{v}, err }
 	threads := r.exe.options.Threads
+	if r.exe.options.Half {
+		if out, err := evaluateHalf(op, in, threads); out != nil || err != nil {
+			return out, err
+		}
+	}
 	switch p := op.Param.(type) {
 	case *mnn.Input:
 		if r.exe.expert {

@@ -20,6 +20,8 @@ type linear struct {
 	int8    *kernel.Int8Matrix
 	option  kernel.DynOption
 	threads int
+	// half is set if weights and sums are halves.
+	half bool
 	// exact is set if float weights are multiplied in the engine's order.
 	exact bool
 	// replaced, if set, gives the weights in every call.
@@ -33,7 +35,7 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 	if err != nil {
 		return nil, err
 	}
-	l := &linear{m: m, threads: o.Threads, floats: replace}
+	l := &linear{m: m, threads: o.Threads, floats: replace, half: o.Half}
 	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if expert && replace != nil {
 		if *cache < size {
@@ -85,7 +87,7 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 		if err != nil {
 			return ops.Tensor{}, err
 		}
-		l = &linear{m: m, floats: w, threads: l.threads}
+		l = &linear{m: m, floats: w, threads: l.threads, half: l.half}
 	}
 	tokens := x.Shape[0]
 	out := ops.NewFloats(tokens, m.Rows, 1, 1)
@@ -105,6 +107,10 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 		})
 		return out, nil
 	}
+	if l.half {
+		l.runHalf(out.Floats, x.Floats, tokens)
+		return out, nil
+	}
 	kernel.Parallel(l.threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
 		s := scratches.Get().(*scratch)
 		defer scratches.Put(s)
@@ -115,18 +121,22 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 	return out, nil
 }
 
-func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
+// rows returns rows lo to hi-1 of the weights, at most a panel.
+func (l *linear) rows(lo, hi int, s *scratch) []float32 {
 	m := l.m
-	var w []float32
 	if l.floats != nil {
-		w = l.floats[lo*m.Cols : hi*m.Cols]
-	} else {
-		if n := panel * m.Cols; cap(s.rows) < n {
-			s.rows, s.codes = make([]float32, n), make([]uint8, n)
-		}
-		w = s.rows[:(hi-lo)*m.Cols]
-		m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
+		return l.floats[lo*m.Cols : hi*m.Cols]
 	}
+	if n := panel * m.Cols; cap(s.rows) < n {
+		s.rows, s.codes = make([]float32, n), make([]uint8, n)
+	}
+	w := s.rows[:(hi-lo)*m.Cols]
+	m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
+	return w
+}
+
+func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
+	m, w := l.m, l.rows(lo, hi, s)
 	if l.exact {
 		var bias []float32
 		if m.Bias != nil {

@@ -19,6 +19,8 @@ type EngineShortConv struct {
 	// X is [3*Channels, Tokens]: B, C and x. Weights are [Channels, Taps]. Out is [Tokens, Channels].
 	X, Weights, Out []float32
 	State           *LinearState
+	// Half rounds to half precision what the engine stores, at `precision: low` on arm64.
+	Half bool
 }
 
 // Run computes all of it on that many workers. It panics unless the slices have the sizes of the fields.
@@ -43,11 +45,23 @@ func (c *shortConvTask) Do(lo, hi int) {
 		s.padded = resized(s.padded, c.Taps-1+tokens)
 		copy(s.padded, c.State.taps[h*c.State.old:][:c.State.old])
 		mul(s.padded[c.State.old:], c.X[h*tokens:][:tokens], c.X[2*n+h*tokens:][:tokens])
+		storedHalf(s.padded[c.State.old:], c.Half)
 		copy(c.State.nextTap[h*c.State.old:][:c.State.old], s.padded[tokens:])
 		w, gate := c.Weights[h*c.Taps:][:c.Taps], c.X[n+h*tokens:][:tokens]
 		for t, g := range gate {
-			c.Out[t*c.Channels+h] = g * tapSum(s.padded[t:], w)
+			sum := tapSum(s.padded[t:], w)
+			if c.Half {
+				sum = RoundF16(sum)
+			}
+			c.Out[t*c.Channels+h] = g * sum
 		}
+	}
+}
+
+// storedHalf rounds x to half precision if half is set.
+func storedHalf(x []float32, half bool) {
+	if half {
+		HalfRound(x, x)
 	}
 }
 
@@ -92,6 +106,8 @@ type EngineDeltaRule struct {
 	QKNorm                                 bool
 	// OneLikeMany computes a single token like several, as 3.5.0 does.
 	OneLikeMany bool
+	// Half rounds to half precision what the engine stores, at `precision: low` on arm64, where gates take expf.
+	Half bool
 	// X is [Channels, Tokens], Gates and Betas are [Tokens, ValueHeads], Weights [Channels, Taps], Out [Tokens, ValueHeads,
 	// ValueDim].
 	X, Gates, Betas, Weights, Out []float32
@@ -116,7 +132,7 @@ func (c *EngineDeltaRule) Run(workers int) {
 	}
 	c.State.pending = c.Tokens
 	c.mixed, c.decay = resized(c.mixed, c.Tokens*channels), resized(c.decay, gates)
-	if c.decodes() {
+	if c.decodes() || c.Half {
 		for i, g := range c.Gates {
 			c.decay[i] = expf(g)
 		}
@@ -166,6 +182,7 @@ func (c *convTask) Do(lo, hi int) {
 			} else {
 				EngineSiLU(row, row)
 			}
+			storedHalf(row, c.Half)
 		}
 		for t := range tokens {
 			dst := c.mixed[t*channels+from:][:to-from]
@@ -192,6 +209,8 @@ func (c *deltaTask) Do(lo, hi int) {
 		for t := range c.Tokens {
 			row := c.mixed[t*channels:][:channels]
 			c.normalize(s, row[key:][:dk], row[keys+key:][:dk], scale)
+			storedHalf(s.q, c.Half)
+			storedHalf(s.k, c.Half)
 			at := t*c.ValueHeads + h
 			c.step(s, before, after, row[2*keys+h*dv:][:dv], c.Out[at*dv:][:dv], c.decay[at], c.Betas[at])
 			before = after
@@ -232,15 +251,19 @@ func (c *deltaTask) step(s *convScratch, before, after, v, out []float32, decay,
 		scale(product, row, q)
 		add(byQuery, byQuery, product)
 	}
+	single := c.Half && (*EngineDeltaRule)(c).decodes() // what lies between two kernels is stored
+	storedHalf(s.vector[:2*dv], single)
 	for j := range out {
 		delta := float32(beta * (v[j] - float32(decay*byKey[j])))
 		out[j] = float32(decay*byQuery[j]) + float32(kq*delta)
 		byKey[j] = delta
 	}
+	storedHalf(byKey, single)
 	for i, k := range s.k {
 		row := after[i*dv:][:dv]
 		scale(row, before[i*dv:][:dv], decay)
 		scale(product, byKey, k)
 		add(row, row, product)
+		storedHalf(row, c.Half)
 	}
 }

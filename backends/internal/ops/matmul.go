@@ -14,6 +14,7 @@ type MatMul struct {
 	// Shape of the output.
 	Shape   []int
 	p       *mnn.BatchMatMul
+	f       func(dst, a, b []float32, e, l, h int, transposeA, transposeB bool)
 	e, l, h int
 	a, b    []int // matrix by product
 }
@@ -25,7 +26,7 @@ func NewMatMul(p *mnn.BatchMatMul, a, b []int) (*MatMul, error) {
 		return nil, fmt.Errorf("matrices %v and %v: %w", a, b, tensor.ErrUnsupported)
 	}
 	na, nb := len(a)-2, len(b)-2
-	m := &MatMul{p: p, e: a[na], l: a[na+1], h: b[nb+1]}
+	m := &MatMul{p: p, f: kernel.EngineMatMul, e: a[na], l: a[na+1], h: b[nb+1]}
 	l := b[nb]
 	if p.TransposeX {
 		m.e, m.l = m.l, m.e
@@ -61,11 +62,22 @@ func (m *MatMul) Products() int { return len(m.a) }
 // Do writes products lo to hi-1 to out, which holds all of them.
 func (m *MatMul) Do(out, a, b []float32, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		kernel.EngineMatMul(out[i*m.e*m.h:], a[m.a[i]*m.e*m.l:], b[m.b[i]*m.l*m.h:], m.e, m.l, m.h, m.p.TransposeX, m.p.TransposeY)
+		m.f(out[i*m.e*m.h:], a[m.a[i]*m.e*m.l:], b[m.b[i]*m.l*m.h:], m.e, m.l, m.h, m.p.TransposeX, m.p.TransposeY)
 	}
 }
 
 func runMatMul(p *mnn.BatchMatMul, in []Tensor, threads int) (Tensor, error) {
+	return multiply(p, in, threads, kernel.EngineMatMul)
+}
+
+// HalfMatMul runs a BatchMatMul in half precision.
+func HalfMatMul(p *mnn.BatchMatMul, in []Tensor, threads int) (Tensor, error) {
+	return multiply(p, in, threads, kernel.HalfMatMul)
+}
+
+func multiply(
+	p *mnn.BatchMatMul, in []Tensor, threads int, f func(dst, a, b []float32, e, l, h int, transposeA, transposeB bool),
+) (Tensor, error) {
 	if len(in) != 2 {
 		return Tensor{}, fmt.Errorf("matrix product with %d inputs: %w", len(in), tensor.ErrUnsupported)
 	}
@@ -76,6 +88,7 @@ func runMatMul(p *mnn.BatchMatMul, in []Tensor, threads int) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	m.f = f
 	out := NewFloats(m.Shape...)
 	kernel.Parallel(threads, m.Products(), func(lo, hi int) { m.Do(out.Floats, in[0].Floats, in[1].Floats, lo, hi) })
 	return out, nil

@@ -17,11 +17,12 @@ type Norm struct {
 	// Packed: the tensor is [tokens, channels, 1, 1] and the norm runs over channels. Either way the normalised elements
 	// are adjacent here.
 	Packed bool
+	half   bool
 }
 
 // OpenNorm compiles a LayerNorm.
 func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backend.Options) (*Norm, error) {
-	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4}
+	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4, half: o.Half}
 	var err error
 	if n.Gamma, n.Beta, err = p.Norm32(w); err != nil {
 		return nil, err
@@ -71,6 +72,8 @@ func (n *Norm) Check(shape []int) error {
 func (n *Norm) Rows(dst, x []float32, all int) {
 	rows, packed := len(x)/len(n.Gamma), n.Packed && all > 1
 	switch {
+	case n.half:
+		kernel.HalfNormRows(dst, x, n.Gamma, n.Beta, n.Eps)
 	case n.Beta != nil && packed:
 		kernel.EngineLayerNormPackedRows(dst, x, n.Gamma, n.Beta, rows, n.Eps)
 	case n.Beta != nil:

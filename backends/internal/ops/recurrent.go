@@ -16,6 +16,7 @@ type Recurrence struct {
 	Shape []int
 	p     *mnn.LinearAttention
 	taps  int
+	half  bool
 	delta kernel.EngineDeltaRule
 }
 
@@ -31,7 +32,7 @@ func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int, o *backen
 	if len(shapes) != 4 || len(shapes[3]) != 3 || shapes[3][2] < 1 {
 		return nil, fmt.Errorf("linear attention on %v: %w", shapes, tensor.ErrCorrupt)
 	}
-	r := &Recurrence{p: p, taps: shapes[3][2]}
+	r := &Recurrence{p: p, taps: shapes[3][2], half: o.Half}
 	r.delta.OneLikeMany = o.RepackLowBits
 	if r.taps < 2 || r.taps > most {
 		return nil, fmt.Errorf("linear attention with a convolution of %d taps: %w", r.taps, tensor.ErrUnsupported)
@@ -91,12 +92,12 @@ func (r *Recurrence) Run(out []float32, in [4][]float32, s *kernel.LinearState, 
 	p := r.p
 	tokens := len(out) / (int(p.ValueHeads) * int(p.ValueDim))
 	if p.Type == mnn.ShortConv {
-		c := &kernel.EngineShortConv{Tokens: tokens, Channels: r.channels(), Taps: r.taps, X: in[0], Weights: in[3], Out: out, State: s}
+		c := &kernel.EngineShortConv{Tokens: tokens, Channels: r.channels(), Taps: r.taps, X: in[0], Weights: in[3], Out: out, State: s, Half: r.half}
 		c.Run(workers)
 		return
 	}
 	d := &r.delta
-	d.Tokens, d.Taps, d.QKNorm, d.State = tokens, r.taps, p.QKNorm, s
+	d.Tokens, d.Taps, d.QKNorm, d.State, d.Half = tokens, r.taps, p.QKNorm, s, r.half
 	d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim = int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
 	d.X, d.Gates, d.Betas, d.Weights, d.Out = in[0], in[1], in[2], in[3], out
 	d.Run(workers)
