@@ -59,11 +59,11 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("a table of %d rows", e.vocab)
 		}
 		for _, id := range []int32{0, int32(e.vocab - 1)} {
-			if rows, err := e.rows(nil, []int32{id}); err != nil || len(rows) != c.HiddenSize {
+			if rows, err := e.rows(nil, []int32{id}, false); err != nil || len(rows) != c.HiddenSize {
 				t.Fatalf("row %d: %d numbers, %v", id, len(rows), err)
 			}
 		}
-		if _, err := e.rows(nil, []int32{int32(e.vocab)}); err == nil {
+		if _, err := e.rows(nil, []int32{int32(e.vocab)}, false); err == nil {
 			t.Fatal("a row behind the last")
 		}
 	})

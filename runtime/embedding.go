@@ -126,8 +126,9 @@ func (e *embedding) openTable(t *tie, w *weights) error {
 	return nil
 }
 
-// rows writes the embeddings of tokens, [len(tokens), hidden], to dst, which grows as needed, and returns it.
-func (e *embedding) rows(dst []float32, tokens []int32) ([]float32, error) {
+// rows writes the embeddings of tokens, [len(tokens), hidden], to dst, which grows as needed, and returns it. fused rounds the
+// product and sum of a code once, as the engine does on arm64.
+func (e *embedding) rows(dst []float32, tokens []int32, fused bool) ([]float32, error) {
 	n := len(tokens) * e.hidden
 	if cap(dst) < n {
 		dst = make([]float32, n)
@@ -137,12 +138,12 @@ func (e *embedding) rows(dst []float32, tokens []int32) ([]float32, error) {
 		if t < 0 || int(t) >= e.vocab {
 			return nil, fmt.Errorf("token %d of a vocabulary of %d: %w", t, e.vocab, tensor.ErrCorrupt)
 		}
-		e.row(dst[i*e.hidden:(i+1)*e.hidden], int(t))
+		e.row(dst[i*e.hidden:(i+1)*e.hidden], int(t), fused)
 	}
 	return dst, nil
 }
 
-func (e *embedding) row(dst []float32, t int) {
+func (e *embedding) row(dst []float32, t int, fused bool) {
 	switch e.bits {
 	case 0:
 		kernel.BF16ToF32(dst, e.codes[2*t*e.hidden:][:2*e.hidden])
@@ -150,6 +151,10 @@ func (e *embedding) row(dst []float32, t int) {
 	case 16:
 		kernel.F16ToF32(dst, e.codes[2*t*e.hidden:][:2*e.hidden])
 		return
+	}
+	value := func(u byte, scale, low float32) float32 { return float32(float32(u)*scale) + low }
+	if fused {
+		value = func(u byte, scale, low float32) float32 { return kernel.FMA(float32(u), scale, low) }
 	}
 	n := e.hidden / e.block
 	src := e.codes[t*(e.hidden*e.bits/8):][:e.hidden*e.bits/8]
@@ -166,13 +171,13 @@ func (e *embedding) row(dst []float32, t int) {
 		d := dst[b*e.block : (b+1)*e.block]
 		if e.bits == 8 {
 			for j, u := range src[b*e.block:][:e.block] {
-				d[j] = float32(float32(u)*scale) + low
+				d[j] = value(u, scale, low)
 			}
 			continue
 		}
 		for j, u := range src[b*e.block/2:][:e.block/2] {
-			d[2*j] = float32(float32(u>>4)*scale) + low
-			d[2*j+1] = float32(float32(u&15)*scale) + low
+			d[2*j] = value(u>>4, scale, low)
+			d[2*j+1] = value(u&15, scale, low)
 		}
 	}
 }

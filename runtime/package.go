@@ -118,7 +118,9 @@ func (p *Part) Weights() mnn.Weights { return p.weights }
 func (p *Package) Vocabulary() int { return p.embedding.vocab }
 
 // Embed returns the embedding rows of tokens, [len(tokens), hidden], as the engine looks them up.
-func (p *Package) Embed(tokens []int32) ([]float32, error) { return p.embedding.rows(nil, tokens) }
+func (p *Package) Embed(tokens []int32) ([]float32, error) {
+	return p.embedding.rows(nil, tokens, false)
+}
 
 // Close closes the files of the package, which must not be used afterwards.
 func (p *Package) Close() {

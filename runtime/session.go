@@ -40,6 +40,7 @@ type Session struct {
 	// states hold the conversation, or one state for each window that Advance runs.
 	states []backend.State
 	embed  func(tokens []int32) ([]float32, error)
+	half   bool
 	x      []float32 // embeddings of a call
 	token  [1]int32
 	tokens []int32      // of the conversation; of another length if they are not known
@@ -59,7 +60,7 @@ func NewSession(p *Package, b backend.Backend, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed}, nil
+	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed, half: o.Half}, nil
 }
 
 // compile compiles the graph of a part.
@@ -80,7 +81,7 @@ func (s *Session) Show(pictures ...Picture) { s.shown = append(s.shown, pictures
 // Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
 // as s.
 func (s *Session) Fork() *Session {
-	return &Session{pkg: s.pkg, exe: s.exe, states: []backend.State{s.exe.NewState()}, embed: s.embed, Turns: s.Turns}
+	return &Session{pkg: s.pkg, exe: s.exe, states: []backend.State{s.exe.NewState()}, embed: s.embed, half: s.half, Turns: s.Turns}
 }
 
 // Bytes returns the memory of keys, values and recurrent states of the conversation.
@@ -296,7 +297,7 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if s.embed != nil {
 		c.Embeddings, err = s.embed(tokens)
 	} else {
-		s.x, err = s.pkg.embedding.rows(s.x, tokens)
+		s.x, err = s.pkg.embedding.rows(s.x, tokens, s.half)
 		c.Embeddings = s.x
 	}
 	if err != nil {

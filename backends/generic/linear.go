@@ -56,7 +56,7 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 		*cache -= size
 		l.floats = make([]float32, m.Rows*m.Cols)
 		kernel.Parallel(o.Threads, m.Rows, func(lo, hi int) {
-			m.Rows32(l.floats[lo*m.Cols:hi*m.Cols], make([]uint8, (hi-lo)*m.Cols), lo, hi)
+			l.decode(l.floats[lo*m.Cols:hi*m.Cols], make([]uint8, (hi-lo)*m.Cols), lo, hi)
 		})
 	}
 	return l, nil
@@ -131,8 +131,16 @@ func (l *linear) rows(lo, hi int, s *scratch) []float32 {
 		s.rows, s.codes = make([]float32, n), make([]uint8, n)
 	}
 	w := s.rows[:(hi-lo)*m.Cols]
-	m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
+	l.decode(w, s.codes[:cap(s.codes)], lo, hi)
 	return w
+}
+
+func (l *linear) decode(dst []float32, scratch []uint8, lo, hi int) {
+	if l.half {
+		l.m.FusedRows32(dst, scratch, lo, hi)
+	} else {
+		l.m.Rows32(dst, scratch, lo, hi)
+	}
 }
 
 func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {

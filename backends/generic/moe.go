@@ -27,6 +27,7 @@ func (r *run) experts(ctx context.Context, i int, p *mnn.MoE, in []ops.Tensor) (
 	}
 	out := ops.NewFloats(x.Shape...)
 	mix := ops.NewMix(out.Floats, x.Shape[0])
+	mix.Half = r.exe.options.Half
 	for k := range works {
 		w := &works[k]
 		e := r.exe.experts[i][w.Expert]

@@ -35,3 +35,6 @@ func twice(s float64) bool {
 	b := math.Float64bits(s)
 	return b&(1<<29-1) == 1<<28 || b<<1-1 < 0x381<<53-1
 }
+
+// FMA is x*y + z, rounded once.
+func FMA(x, y, z float32) float32 { return float32(fma32(float64(x), float64(y), float64(z))) }

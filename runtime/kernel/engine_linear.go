@@ -45,23 +45,18 @@ func (c *shortConvTask) Do(lo, hi int) {
 		s.padded = resized(s.padded, c.Taps-1+tokens)
 		copy(s.padded, c.State.taps[h*c.State.old:][:c.State.old])
 		mul(s.padded[c.State.old:], c.X[h*tokens:][:tokens], c.X[2*n+h*tokens:][:tokens])
-		storedHalf(s.padded[c.State.old:], c.Half)
+		if c.Half {
+			HalfRound(s.padded[c.State.old:], s.padded[c.State.old:])
+		}
 		copy(c.State.nextTap[h*c.State.old:][:c.State.old], s.padded[tokens:])
 		w, gate := c.Weights[h*c.Taps:][:c.Taps], c.X[n+h*tokens:][:tokens]
 		for t, g := range gate {
-			sum := tapSum(s.padded[t:], w)
 			if c.Half {
-				sum = RoundF16(sum)
+				c.Out[t*c.Channels+h] = g * RoundF16(halfTapSum(s.padded[t:], w))
+				continue
 			}
-			c.Out[t*c.Channels+h] = g * sum
+			c.Out[t*c.Channels+h] = g * tapSum(s.padded[t:], w)
 		}
-	}
-}
-
-// storedHalf rounds x to half precision if half is set.
-func storedHalf(x []float32, half bool) {
-	if half {
-		HalfRound(x, x)
 	}
 }
 
@@ -174,6 +169,10 @@ func (c *convTask) Do(lo, hi int) {
 			copy(s.padded[old:], c.X[d*tokens:][:tokens])
 			copy(c.State.nextTap[d*old:][:old], s.padded[tokens:])
 			w, row := c.Weights[d*c.Taps:][:c.Taps], s.rows[(d-from)*tokens:][:tokens]
+			if c.Half {
+				(*EngineDeltaRule)(c).halfConvolve(row, s.padded, w)
+				continue
+			}
 			for t := range row {
 				row[t] = tapSum(s.padded[t:], w)
 			}
@@ -182,7 +181,6 @@ func (c *convTask) Do(lo, hi int) {
 			} else {
 				EngineSiLU(row, row)
 			}
-			storedHalf(row, c.Half)
 		}
 		for t := range tokens {
 			dst := c.mixed[t*channels+from:][:to-from]
@@ -208,10 +206,14 @@ func (c *deltaTask) Do(lo, hi int) {
 		before, after := c.State.heads[h*dk*dv:][:dk*dv], c.State.next[h*dk*dv:][:dk*dv]
 		for t := range c.Tokens {
 			row := c.mixed[t*channels:][:channels]
-			c.normalize(s, row[key:][:dk], row[keys+key:][:dk], scale)
-			storedHalf(s.q, c.Half)
-			storedHalf(s.k, c.Half)
 			at := t*c.ValueHeads + h
+			if c.Half {
+				c.halfNormalize(s, row[key:][:dk], row[keys+key:][:dk], scale)
+				c.halfStep(s, before, after, row[2*keys+h*dv:][:dv], c.Out[at*dv:][:dv], c.decay[at], c.Betas[at])
+				before = after
+				continue
+			}
+			c.normalize(s, row[key:][:dk], row[keys+key:][:dk], scale)
 			c.step(s, before, after, row[2*keys+h*dv:][:dv], c.Out[at*dv:][:dv], c.decay[at], c.Betas[at])
 			before = after
 		}
@@ -251,19 +253,15 @@ func (c *deltaTask) step(s *convScratch, before, after, v, out []float32, decay,
 		scale(product, row, q)
 		add(byQuery, byQuery, product)
 	}
-	single := c.Half && (*EngineDeltaRule)(c).decodes() // what lies between two kernels is stored
-	storedHalf(s.vector[:2*dv], single)
 	for j := range out {
 		delta := float32(beta * (v[j] - float32(decay*byKey[j])))
 		out[j] = float32(decay*byQuery[j]) + float32(kq*delta)
 		byKey[j] = delta
 	}
-	storedHalf(byKey, single)
 	for i, k := range s.k {
 		row := after[i*dv:][:dv]
 		scale(row, before[i*dv:][:dv], decay)
 		scale(product, byKey, k)
 		add(row, row, product)
-		storedHalf(row, c.Half)
 	}
 }

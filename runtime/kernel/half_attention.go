@@ -85,7 +85,7 @@ func (a *HalfAttention) attend(row *halfRow, out []float32, c *KVCache, h, t int
 		for _, v := range s {
 			most = max(most, v)
 		}
-		sum = float32(sum*expf(before-most)) + halfWeights(s, most)
+		sum = FMA(sum, expf(before-most), halfWeights(s, most))
 		for d := range row.values {
 			tile := values[d/tileColumns*engineBlock*tileColumns+d%tileColumns:]
 			var dot float64

@@ -343,3 +343,19 @@ func (m *Matrix) Rows32(dst []float32, scratch []uint8, lo, hi int) {
 		}
 	}
 }
+
+// FusedRows32 is Rows32 where a product and the sum with its zero are rounded once, as by the engine on arm64.
+func (m *Matrix) FusedRows32(dst []float32, scratch []uint8, lo, hi int) {
+	if m.Bits > 8 || m.Zero == nil {
+		m.Rows32(dst, scratch, lo, hi)
+		return
+	}
+	m.Unpack(scratch, lo, hi)
+	width := m.Cols / m.Blocks
+	for b, s := range m.Scale[lo*m.Blocks : hi*m.Blocks] {
+		z := m.Zero[lo*m.Blocks+b]
+		for i, u := range scratch[b*width : (b+1)*width] {
+			dst[b*width+i] = kernel.FMA(s, float32(m.Samples[u]), z)
+		}
+	}
+}

@@ -118,6 +118,8 @@ func Route(p *mnn.MoE, weights []float32, choices []int32) ([]Work, error) {
 type Mix struct {
 	Out   []float32 // [rows, width]
 	Width int
+	// Half rounds the products of a single row to half precision, and their sum, where the engine runs them as a graph.
+	Half  bool
 	begun []bool // by row
 	row   []float32
 }
@@ -142,6 +144,9 @@ func (m *Mix) Add(w *Work, y []float32) {
 			continue
 		}
 		kernel.Scale(m.row, row, w.Weights[i])
+		if m.Half && len(m.begun) == 1 {
+			kernel.HalfRound(m.row, m.row)
+		}
 		kernel.Add(dst, dst, m.row)
 	}
 }
