@@ -6,8 +6,8 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// activations: no value that a device computes in fp16 comes near the largest half, 65504, unless the package
-// requires more precision.
+// activations: the package works where devices compute in half precision, unless it requires more. It is run so, and no value comes near the
+// largest half on the rest of the text.
 type activations struct{}
 
 func (activations) String() string { return "activations" }
@@ -37,12 +37,33 @@ func (activations) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	f := Finding{
-		Passed:   e.LargestActivation <= maxActivation || s.Package.Config.Precision != "low",
-		Headline: &Headline{Value: e.LargestActivation},
-		Value:    map[string]float64{"largest": e.LargestActivation, "limit": maxActivation},
+		Passed: true, Headline: &Headline{Value: e.LargestActivation}, Value: map[string]float64{"largest": e.LargestActivation, "limit": maxActivation},
 	}
-	if !f.Passed {
-		return f.say("%s reaches %.3g, which may overflow on fp16 devices: the package needs precision: normal", e.LargestOp, e.LargestActivation)
+	if !s.runsHalf() {
+		return f.say("largest activation %.4g, at %s; precision %s", e.LargestActivation, e.LargestOp, s.Package.Config.Precision)
 	}
-	return f.say("largest activation %.4g, at %s; precision %s", e.LargestActivation, e.LargestOp, s.Package.Config.Precision)
+	h, err := s.halves(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	const needs = ": the package needs precision: normal"
+	kl, _ := h.half.KL.Mean()
+	compared := h.half.KL.Len() > 0
+	if compared {
+		f.Value["kl_half"], f.Value["kl_half_limit"] = kl, maxHalfKL
+	}
+	f.Passed = false
+	switch {
+	case h.beyond != "":
+		return f.say("%s reaches %.3g in fp16, run on %d tokens, where values end at 65504"+needs, h.beyond, h.peak, h.tokens)
+	case compared && !(kl <= maxHalfKL):
+		return f.say("fp16 adds KL %.3g nats, run on %d tokens"+needs, kl, h.tokens)
+	case e.LargestActivation > maxActivation:
+		return f.say("%s reaches %.3g, which may overflow on fp16 devices"+needs, e.LargestOp, e.LargestActivation)
+	}
+	f.Passed = true
+	if !compared {
+		return f.say("largest activation %.4g, at %s; finite in fp16, run on %d tokens", e.LargestActivation, e.LargestOp, h.tokens)
+	}
+	return f.say("largest activation %.4g, at %s; fp16 adds KL %.2g nats, run on %d tokens", e.LargestActivation, e.LargestOp, kl, h.tokens)
 }

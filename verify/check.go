@@ -46,6 +46,7 @@ type Subject struct {
 	// faithful reports that the checks weights and graph have passed.
 	faithful bool
 	eval     *Evaluation
+	halved   *halfRun
 	vectors  *vectors
 	encoded  encoded
 	parts    *parts
@@ -215,6 +216,7 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 	r.Evaluation = s.eval
 	if s.eval != nil {
 		r.Metrics = s.eval.Metrics()
+		s.halved.metrics(r.Metrics)
 		r.Divergence = s.eval.divergence(&s.Options, s.Package.Tokenizer)
 		maps.DeleteFunc(r.Metrics, func(_ string, m manifest.Metric) bool { return !finite(m.Value) || !finite(m.StdErr) })
 	}

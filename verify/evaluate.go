@@ -49,6 +49,7 @@ type evaluator struct {
 	vocab    int
 	rows     int // of a tile of logits
 	from     int // the first position of a window whose logits are needed
+	later    int // what counts as a window in progress and is run after all of them
 	// batchWindows is the number of windows that go through the models together.
 	batchWindows int
 	ref          []float32
@@ -78,6 +79,9 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 	}
 	if src != nil {
 		ev.ref = make([]float32, rows*vocab)
+	}
+	if len(subjects) == 1 && s.runsHalf() {
+		ev.later = 1
 	}
 	decodeFrom := length - min(s.Options.DecodeTokens, length-2)
 	ev.from = min(s.Options.ScoreFrom, decodeFrom)
@@ -159,7 +163,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 			ev.tile(c, first+t.window, ref, float, int8)
 		}
 		if t.Position+t.Rows == len(w) && ev.options.Progress != nil {
-			ev.options.Progress(int64(first+t.window+1), int64(len(ev.windows)))
+			ev.options.Progress(int64(first+t.window+1), int64(len(ev.windows)+ev.later))
 		}
 		return nil
 	})

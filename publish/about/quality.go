@@ -147,20 +147,23 @@ func (m Measure) ErrorText() string {
 
 // meanings are the measurements in words.
 var meanings = map[string]string{
-	"kl":                 "KL divergence from the source as shipped, nats per token",
-	"kl_float":           "the part of the weights: the same with float activations",
-	"kl_decode":          "the same token by token, over the end of a window",
-	"kl_median":          "KL divergence at half of the positions at most",
-	"kl_p99":             "KL divergence at 99 % of the positions at most",
-	"kl_max":             "KL divergence at the worst position",
-	"kl_probe":           "KL divergence on calibration text that was left out",
-	"kl_predicted":       "KL divergence that the budget predicted",
-	"largest_activation": "largest activation; fp16 holds up to 65504",
-	"perplexity":         "perplexity as shipped",
-	"perplexity_float":   "perplexity with float activations",
-	"perplexity_source":  "perplexity of the source",
-	"same_top_token":     "positions whose most likely next token is the source's",
-	"scored_tokens":      "positions scored",
+	"kl":                    "KL divergence from the source as shipped, nats per token",
+	"kl_float":              "the part of the weights: the same with float activations",
+	"kl_decode":             "the same token by token, over the end of a window",
+	"kl_half":               "what fp16 adds, from the package in float, nats per token",
+	"kl_median":             "KL divergence at half of the positions at most",
+	"kl_p99":                "KL divergence at 99 % of the positions at most",
+	"kl_max":                "KL divergence at the worst position",
+	"kl_probe":              "KL divergence on calibration text that was left out",
+	"kl_predicted":          "KL divergence that the budget predicted",
+	"largest_activation":    "largest activation; fp16 holds up to 65504",
+	"perplexity":            "perplexity as shipped",
+	"perplexity_float":      "perplexity with float activations",
+	"perplexity_half":       "perplexity in fp16, on the beginning of the text",
+	"perplexity_half_float": "the same in float",
+	"perplexity_source":     "perplexity of the source",
+	"same_top_token":        "positions whose most likely next token is the source's",
+	"scored_tokens":         "positions scored",
 }
 
 // Meaning is the measurement in words, or its name.
