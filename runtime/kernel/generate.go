@@ -8,6 +8,7 @@ package kernel
 //go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s -go ../elements_asm_amd64.go
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s -go ../gemm_asm_amd64.go
 //go:generate go run -C _asm . -kernel grid -out ../gridsearch_amd64.s -go ../gridsearch_asm_amd64.go
+//go:generate go run -C _asm . -kernel half -out ../half_amd64.s -go ../half_asm_amd64.go
 //go:generate go run -C _asm . -kernel int8 -out ../int8_amd64.s -go ../int8_asm_amd64.go
 //go:generate go run -C _asm . -kernel peak -out ../peak_amd64.s -go ../peak_asm_amd64.go
 //go:generate go run -C _asm . -kernel rtn -out ../rtn_amd64.s -go ../rtn_asm_amd64.go

@@ -50,24 +50,25 @@ func half64(v float64) float64 {
 	return (v + m) - m
 }
 
-// halfDot is the sum of products of x and y, from the first on, each fused: rounded once with the sum before.
-func halfDot(x, y []float32) float32 {
-	var s float64
-	for i, v := range x {
-		s = half64(s + float64(float64(v)*float64(y[i])))
+// halfLanes is the number of sums that halfDots computes together, and halfGroup that of those whose steps are written side by side.
+const halfLanes, halfGroup = 32, 4
+
+// halfDotsGeneric writes the sum of products of x with each of 32 rows, which come as w [len(x)][32], to dst: from the first product
+// on, each is fused, rounded once with the sum before.
+func halfDotsGeneric(dst *[halfLanes]float32, x []float32, w []float64) {
+	for r := 0; r < halfLanes; r += halfGroup {
+		if !halfDotsOf(dst[r:r+halfGroup], x, w[r:]) {
+			halfDotsFar(dst[r:r+halfGroup], x, w[r:])
+		}
 	}
-	return float32(s)
 }
 
-// halfLanes is the number of sums that halfDots computes together.
-const halfLanes = 4
-
-// halfDots writes halfDot of x with each of four rows, which come as w [len(x)][4], to dst.
-func halfDots(dst *[halfLanes]float32, x []float32, w []float64) {
+// halfDotsOf computes a group of sums, and reports whether none of them came near the end of the range.
+func halfDotsOf(dst, x []float32, w []float64) bool {
 	var s0, s1, s2, s3 float64
 	var high uint64 // the largest exponent before rounding
 	for i, v := range x {
-		c := w[halfLanes*i:][:halfLanes:halfLanes]
+		c := w[halfLanes*i:][:halfGroup:halfGroup]
 		f := float64(v)
 		// Products of halves are exact.
 		s0, s1, s2, s3 = s0+float64(f*c[0]), s1+float64(f*c[1]), s2+float64(f*c[2]), s3+float64(f*c[3])
@@ -78,11 +79,12 @@ func halfDots(dst *[halfLanes]float32, x []float32, w []float64) {
 		m2, m3 := math.Float64frombits(max(e2, halfLowest)+halfShift), math.Float64frombits(max(e3, halfLowest)+halfShift)
 		s0, s1, s2, s3 = (s0+m0)-m0, (s1+m1)-m1, (s2+m2)-m2, (s3+m3)-m3
 	}
-	if high < halfHighest {
-		*dst = [halfLanes]float32{float32(s0), float32(s1), float32(s2), float32(s3)}
-		return
-	}
-	// A sum may have left the range of halves.
+	dst[0], dst[1], dst[2], dst[3] = float32(s0), float32(s1), float32(s2), float32(s3)
+	return high < halfHighest
+}
+
+// halfDotsFar computes len(dst) sums that may leave the range.
+func halfDotsFar(dst, x []float32, w []float64) {
 	for r := range dst {
 		var s float64
 		for i, v := range x {

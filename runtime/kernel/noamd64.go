@@ -54,3 +54,5 @@ func exactSiLU(dst, x []float32) { exactSiLUGeneric(dst, x) }
 func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
 	divergenceGeneric(lanes, p, q, norm, shift)
 }
+
+func halfDots(dst *[halfLanes]float32, x []float32, w []float64) { halfDotsGeneric(dst, x, w) }

@@ -20,6 +20,7 @@ var kernels = map[string]func(){
 	"elements": elements,
 	"gemm":     gemm,
 	"grid":     gridSearch,
+	"half":     halves,
 	"int8":     int8,
 	"peak":     peak,
 	"rtn":      rtn,
