@@ -55,15 +55,15 @@ func (activations) Check(ctx context.Context, s *Subject) (Finding, error) {
 	f.Passed = false
 	switch {
 	case h.beyond != "":
-		return f.say("%s reaches %.3g in fp16, run on %d tokens, where values end at 65504"+needs, h.beyond, h.peak, h.tokens)
+		return f.say("%s reaches %.3g in fp16, which ends at 65504, on %d tokens"+needs, h.beyond, h.peak, h.tokens)
 	case compared && !(kl <= maxHalfKL):
-		return f.say("fp16 adds KL %.3g nats, run on %d tokens"+needs, kl, h.tokens)
+		return f.say("fp16 adds KL %.3g nats on %d tokens"+needs, kl, h.tokens)
 	case e.LargestActivation > maxActivation:
 		return f.say("%s reaches %.3g, which may overflow on fp16 devices"+needs, e.LargestOp, e.LargestActivation)
 	}
 	f.Passed = true
 	if !compared {
-		return f.say("largest activation %.4g, at %s; finite in fp16, run on %d tokens", e.LargestActivation, e.LargestOp, h.tokens)
+		return f.say("largest activation %.4g, at %s; precision low: finite in fp16 on %d tokens", e.LargestActivation, e.LargestOp, h.tokens)
 	}
-	return f.say("largest activation %.4g, at %s; fp16 adds KL %.2g nats, run on %d tokens", e.LargestActivation, e.LargestOp, kl, h.tokens)
+	return f.say("largest activation %.4g, at %s; precision low: fp16 adds KL %.2g nats on %d tokens", e.LargestActivation, e.LargestOp, kl, h.tokens)
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// halfShare and halfPrompt are how many tokens of the first window are run in half precision: that share of the window, as a divisor, and
 	// that many at most; the last halfSingle of them one by one. For the emulation a token is as much work as dozens of them in float.
-	halfShare, halfPrompt, halfSingle = 8, 48, 2
+	halfShare, halfPrompt, halfSingle = 16, 32, 2
 	// largestHalf is the largest finite half. The engine's conversions leave larger values there.
 	largestHalf = 65504
 	// maxHalfKL is the largest divergence that half precision may add: on models that it suits it adds less than 0.001 nats, and 0.02 where

@@ -90,5 +90,8 @@ const DeviceContext = 2048
 // Memory estimates the memory that a device needs to run the package.
 func (p *Planned) Memory() plan.Memory { return p.Plan.Memory() }
 
+// RunsHalf reports whether a verification runs the package in half precision.
+func (p *Planned) RunsHalf() bool { return p.runConfig().Precision == precisions[0] }
+
 // Retries reports whether a verification may be followed by a second one with dynamic_option 2, as it usually is.
 func (p *Planned) Retries() bool { return p.runConfig().DynamicOption == 0 }

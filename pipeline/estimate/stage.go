@@ -242,6 +242,8 @@ const (
 	verifySessions = 2
 	// comparedOps is about how many values are computed for every logit of a session, and for every weight that is compared.
 	comparedOps = 4
+	// halfOps is about how many operations a product takes where half precision is emulated.
+	halfOps = 2
 	// tokenizerOps is about what comparing tokenizers and templates takes.
 	tokenizerOps = 1e9
 )
@@ -251,13 +253,15 @@ const (
 type Verification struct{ Weights, Tokenizer, Windows effort.Work }
 
 // Verifying is the work of checking a package of size bytes against a checkpoint of stored bytes, with windows of length tokens through
-// the source and through two sessions, and decode tokens more one by one.
-func Verifying(d *arch.Decoder, windows, length, decode int, stored, size int64) (v Verification) {
+// the source and through two sessions, decode tokens more one by one, and half tokens in half precision.
+func Verifying(d *arch.Decoder, windows, length, decode, half int, stored, size int64) (v Verification) {
 	t := effort.Text{Windows: windows, Length: length}
 	all := weights(d) + lookup(d)
 	v.Weights[effort.Element], v.Weights[effort.Disk] = comparedOps*all, float64(stored+size)
 	v.Tokenizer[effort.Scalar] = tokenizerOps
 	v.Windows = t.Layers(d, 0).Plus(t.Logits(d, comparedOps)).Times(1 + verifySessions)
 	v.Windows[effort.Memory] += verifySessions * float64(decode) * 4 * all
+	products := effort.Text{Windows: 1, Length: half}
+	v.Windows[effort.Scalar] += halfOps * products.Layers(d, 0).Plus(products.Logits(d, 0))[effort.Product]
 	return v
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/verify"
 )
 
 // Estimate is what a run will probably take on this machine, without the entries of the store that it will find.
@@ -80,7 +81,11 @@ func (r *Run) tasks(pl *assemble.Planned) ([]task, error) {
 		if windows == 0 {
 			windows = allWindows
 		}
-		work := estimate.Verifying(d, windows, length, v.Decode, stored, size)
+		half := 0
+		if pl.RunsHalf() {
+			half = verify.HalfTokens(length)
+		}
+		work := estimate.Verifying(d, windows, length, v.Decode, half, stored, size)
 		add := func(what string, w effort.Work) {
 			list = append(list, task{"package", "verify", pipeline.Step{What: what, Work: w}})
 		}

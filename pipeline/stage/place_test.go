@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -282,6 +284,52 @@ func TestLargeActivations(t *testing.T) {
 		if !m.Verified || !m.Checks[i].Passed || !strings.Contains(m.Checks[i].Detail, "precision "+c.precision) {
 			t.Errorf("%s: %+v", c.name, m.Checks[i])
 		}
+	}
+}
+
+// A Gemma whose residual stream leaves the range of halves gets configurations that stay finite: float on the CPU of a phone at normal, and
+// high where a backend stores halves at normal, too.
+func TestGemmaBeyondHalves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	t.Parallel()
+	cp := checkpoint{t, t.TempDir()}
+	if err := os.CopyFS(cp.dir, os.DirFS("../arch/testdata/gemma3_text")); err != nil {
+		t.Fatal(err)
+	}
+	cp.scale("model.layers.0.post_feedforward_layernorm.weight", 20)
+	const relaxed = "verify: {perplexity: {window: 32, windows: 1, decode: 4, max_source: 1e30, max_ratio: 2}, kl: {max: 1}}"
+	for _, c := range []struct{ target, precision string }{{"", "normal"}, {"target: {backends: [cpu, vulkan]}\n", "high"}} {
+		w := newWork(t, cp.dir, c.target+"quantize: {bits: 16}\n"+relaxed)
+		w.must(t)
+		p, err := runtime.Open(w.out())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Config.Precision != c.precision {
+			t.Errorf("%s: precision %s, want %s", c.target, p.Config.Precision, c.precision)
+		}
+		for _, half := range []bool{true, false} {
+			s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Half: half})
+			if err != nil {
+				t.Fatal(err)
+			}
+			beyond := 0
+			s.Peaks = func(_ *mnn.Op, peak float32) {
+				if !(peak < 65504) {
+					beyond++
+				}
+			}
+			l, err := s.Forward(t.Context(), []int32{3, 4, 5, 6})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bad := slices.ContainsFunc(l, func(v float32) bool { return v-v != 0 }); beyond == 0 || bad {
+				t.Errorf("half %v: %d ops beyond the range of halves, logits not finite: %v", half, beyond, bad)
+			}
+		}
+		p.Close()
 	}
 }
 

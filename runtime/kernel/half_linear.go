@@ -115,13 +115,17 @@ func halfDivides(e, l, h, depth int) bool {
 	return saved-add*2 > 0
 }
 
-// halfStrassen is Winograd's form of Strassen's product of the even part, and plain products of what is left.
+// halfStrassen is Winograd's form of Strassen's product of the even part, and plain products of what is left, where the engine takes it.
 func halfStrassen(c, a, b halfMatrix, bias []float32, e, l, h, depth int) {
-	if !halfDivides(e, l, h, depth) {
+	if halfDivides(e, l, h, depth) {
+		halfStrassenOnce(c, a, b, bias, e, l, h, depth+1)
+	} else {
 		halfBlocks(c, a, b, bias, e, l, h)
-		return
 	}
-	depth++
+}
+
+// halfStrassenOnce divides a product, and its seven products where that saves more.
+func halfStrassenOnce(c, a, b halfMatrix, bias []float32, e, l, h, depth int) {
 	eSub, hSub, lSub := e/halfTileE/2*halfTileE, h/halfTileH/2*halfTileH, l/2
 	a12, a21, a22 := a.at(0, lSub), a.at(eSub, 0), a.at(eSub, lSub)
 	b12, b21, b22 := b.at(hSub, 0), b.at(0, lSub), b.at(hSub, lSub)
