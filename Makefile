@@ -450,6 +450,13 @@ foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, i
 devices: build engine-venvs ## run packages on the engine's OpenCL and Vulkan backends, which it builds, and hold the rules to what comes out
 	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" FAMILIES="$(DEVICES)" bash backends/testdata/devices/devices.sh
 
+# Where `make half` keeps the engine for arm64 and its packages.
+HALF_DIR ?= .venv/half
+
+.PHONY: half
+half: build ## compare the runtime in half precision with the engine on an emulated arm64, bit for bit (needs Python with numpy)
+	BIN=bin/llmexport DIR=$(HALF_DIR) ENGINE=$(lastword $(ENGINES)) PYTHON=$(PYTHON) bash pipeline/stage/testdata/half/half.sh
+
 .PHONY: engine-families
 engine-families: engine-venvs ## measure every family on the engines of ENGINES and write it into docs/families.md
 	go test -tags engine -count=1 -timeout 2h ./verify/enginetest -run 'TestFamilies$$' -update

@@ -48,6 +48,9 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 	}
 	var quantized bool
 	if l.option, quantized = ops.Quantizes(m, replace, o); quantized {
+		if o.Half {
+			return nil, fmt.Errorf("int8 activations in half precision: %w", tensor.ErrUnsupported)
+		}
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}

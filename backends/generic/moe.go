@@ -31,7 +31,10 @@ func (r *run) experts(ctx context.Context, i int, p *mnn.MoE, in []ops.Tensor) (
 	for k := range works {
 		w := &works[k]
 		e := r.exe.experts[i][w.Expert]
-		sub := &run{exe: e, call: r.call, input0: x.Pick(0, w.Rows, []int{len(w.Rows), x.Shape[1]}), vals: make([]ops.Tensor, len(e.g.Tensors)), halves: make([]bool, len(e.g.Tensors))}
+		sub := &run{
+			exe: e, call: r.call, input0: x.Pick(0, w.Rows, []int{len(w.Rows), x.Shape[1]}),
+			vals: make([]ops.Tensor, len(e.g.Tensors)), halves: make([]bool, len(e.g.Tensors)),
+		}
 		if err := sub.ops(ctx); err != nil {
 			return ops.Tensor{}, fmt.Errorf("expert %d: %w", w.Expert, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/backend"
 )
 
 // halfRecord is what record.py of testdata/half writes of a package: a prompt and single tokens, and the checksums of their logits.
@@ -67,6 +68,9 @@ func (r *halfRecord) wrong(t *testing.T) (rows []int) {
 	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Half: true})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: backend.Int8, Half: true}); (err == nil) != (r.Bits == 16) {
+		t.Errorf("int8 activations in half precision, which nobody compared: %v", err)
 	}
 	var logits []float32
 	for at := 0; at < len(r.IDs); {

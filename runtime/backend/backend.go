@@ -32,7 +32,7 @@ func (m Mode) String() string {
 // Options of Compile.
 type Options struct {
 	Mode Mode
-	// Half computes in half precision, as the engine does on arm64 at precision: low.
+	// Half computes in half precision, as the engine does on arm64 at precision: low and memory: high, with one thread. Mode is Float then.
 	Half bool
 	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
 	// 2 per token and weight block.
