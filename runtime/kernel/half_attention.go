@@ -75,7 +75,7 @@ func (a *HalfAttention) attend(row *halfRow, out []float32, c *KVCache, h, t int
 			for d, v := range row.q {
 				dot = half64(dot + float64(float64(v)*float64(tile[d*tileColumns])))
 			}
-			v := float32(dot) * row.rest
+			v := float32(float32(dot) * row.rest) // not fused with the mask
 			if a.Mask != nil {
 				v += a.Mask[t*a.MaskWidth+start+j]
 			}
