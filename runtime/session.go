@@ -17,6 +17,8 @@ type Options struct {
 	Mode backend.Mode
 	// Half computes in half precision; see backend.Options.
 	Half bool
+	// Arm, if not 0, emulates the engine on an arm64 CPU in int8 mode; see backend.Options.
+	Arm kernel.ArmCPU
 	// DynamicOption is the engine's key of that name, used in int8 mode.
 	DynamicOption int
 	// RepackLowBits emulates engines before 3.6.0 in int8 mode; see backend.Options.
@@ -40,7 +42,7 @@ type Session struct {
 	// states hold the conversation, or one state for each window that Advance runs.
 	states []backend.State
 	embed  func(tokens []int32) ([]float32, error)
-	half   bool
+	fused  bool      // the embeddings are those of the engine on arm64
 	x      []float32 // embeddings of a call
 	token  [1]int32
 	tokens []int32      // of the conversation; of another length if they are not known
@@ -60,7 +62,7 @@ func NewSession(p *Package, b backend.Backend, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed, half: o.Half}, nil
+	return &Session{pkg: p, exe: exe, states: []backend.State{exe.NewState()}, embed: o.Embed, fused: o.Half || o.Arm != 0}, nil
 }
 
 // compile compiles the graph of a part.
@@ -70,7 +72,7 @@ func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Exec
 		threads = goruntime.GOMAXPROCS(0)
 	}
 	return b.Compile(part.Graph, part.weights, backend.Options{
-		Mode: o.Mode, Half: o.Half, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
+		Mode: o.Mode, Half: o.Half, Arm: o.Arm, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
 		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
 }
@@ -81,7 +83,7 @@ func (s *Session) Show(pictures ...Picture) { s.shown = append(s.shown, pictures
 // Fork returns a session with an empty conversation that shares the compiled weights of s. It may be used at the same time
 // as s.
 func (s *Session) Fork() *Session {
-	return &Session{pkg: s.pkg, exe: s.exe, states: []backend.State{s.exe.NewState()}, embed: s.embed, half: s.half, Turns: s.Turns}
+	return &Session{pkg: s.pkg, exe: s.exe, states: []backend.State{s.exe.NewState()}, embed: s.embed, fused: s.fused, Turns: s.Turns}
 }
 
 // Bytes returns the memory of keys, values and recurrent states of the conversation.
@@ -297,7 +299,7 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backend.Call) (l []
 	if s.embed != nil {
 		c.Embeddings, err = s.embed(tokens)
 	} else {
-		s.x, err = s.pkg.embedding.rows(s.x, tokens, s.half)
+		s.x, err = s.pkg.embedding.rows(s.x, tokens, s.fused)
 		c.Embeddings = s.x
 	}
 	if err != nil {

@@ -61,7 +61,7 @@ type executable struct {
 
 // Compile implements backend.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.Executable, error) {
-	if o.Half {
+	if o.Half || o.Arm != 0 {
 		return generic.Backend{}.Compile(g, w, o)
 	}
 	o.Threads = max(o.Threads, 1)

@@ -71,7 +71,7 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 	kernel.Parallel(r.exe.options.Threads, kv*blocks, func(lo, hi int) {
 		a := attentions.Get().(*kernel.EngineAttention)
 		defer attentions.Put(a)
-		a.Tokens, a.Heads, a.Mask, a.MaskWidth, a.Sinks = tokens, heads, mask, width, sinks
+		a.Tokens, a.Heads, a.Mask, a.MaskWidth, a.Sinks, a.Arm = tokens, heads, mask, width, sinks, r.exe.options.Arm != 0
 		defer func() { a.Mask, a.Sinks = nil, nil }()
 		for j := lo; j < hi; j++ {
 			head, from := j%kv*group, j/kv*queryBlock
@@ -112,9 +112,17 @@ func (r *run) rope(p *mnn.RoPE, in []ops.Tensor) (q, k ops.Tensor, err error) {
 			for t := lo; t < hi; t++ {
 				from, to := t*heads*dim, (t+1)*heads*dim
 				cos, sin := in[2].Floats[t*cut:(t+1)*cut], in[3].Floats[t*cut:(t+1)*cut]
-				if n != nil {
+				switch {
+				case r.exe.options.Arm != 0:
+					head := x.Floats[from:to]
+					if n != nil {
+						kernel.ArmRMSNormRows(out.Floats[from:to], head, n.Gamma, heads, false, n.Epsilon)
+						head = out.Floats[from:to]
+					}
+					kernel.ArmRotateHeads(out.Floats[from:to], head, cos, sin, heads, dim)
+				case n != nil:
 					kernel.EngineNormRotateHeads(out.Floats[from:to], x.Floats[from:to], n.Gamma, cos, sin, heads, dim, n.Epsilon)
-				} else {
+				default:
 					kernel.RotateHeads(out.Floats[from:to], x.Floats[from:to], cos, sin, heads, dim)
 				}
 			}

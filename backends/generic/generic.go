@@ -266,6 +266,11 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []ops.Tensor) ([]ops
 			return out, err
 		}
 	}
+	if r.exe.options.Arm != 0 {
+		if out := evaluateArm(op, in, threads); out != nil {
+			return out, nil
+		}
+	}
 	switch p := op.Param.(type) {
 	case *mnn.Input:
 		if r.exe.expert {

@@ -18,12 +18,13 @@ type linear struct {
 	floats []float32
 	// int8 is set for layers that compute in int8.
 	int8    *kernel.Int8Matrix
+	arm     *kernel.ArmMatrix
 	option  kernel.DynOption
 	threads int
 	// half is set if weights and sums are halves.
 	half bool
-	// exact is set if float weights are multiplied in the engine's order.
-	exact bool
+	// exact multiplies float weights in the engine's order, and is nil if that does not matter.
+	exact func(dst, a, b, bias []float32, m, n, k, ldd int)
 	// replaced, if set, gives the weights in every call.
 	replaced func() ([]float32, error)
 }
@@ -51,10 +52,20 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 		if o.Half {
 			return nil, fmt.Errorf("int8 activations in half precision: %w", tensor.ErrUnsupported)
 		}
+		if o.Arm != 0 {
+			l.arm, err = ops.ArmInt8(m, l.option, o.Arm)
+			return l, err
+		}
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
-	l.exact = replace == nil && ops.Exact(m, o.Mode)
+	switch {
+	case replace != nil || !ops.Exact(m, o.Mode):
+	case o.Arm != 0:
+		l.exact = kernel.ArmMatMulT
+	default:
+		l.exact = kernel.EngineMatMulT
+	}
 	if l.floats == nil && *cache >= size {
 		*cache -= size
 		l.floats = make([]float32, m.Rows*m.Cols)
@@ -96,6 +107,10 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 	out := ops.NewFloats(tokens, m.Rows, 1, 1)
 	if tokens == 0 {
 		return out, nil // a graph may cut a tensor down to nothing
+	}
+	if l.arm != nil {
+		l.arm.Mul(out.Floats, x.Floats, tokens, l.threads)
+		return out, nil
 	}
 	if l.int8 != nil {
 		q := quantized.Get().(*kernel.QuantizedRows)
@@ -148,12 +163,12 @@ func (l *linear) decode(dst []float32, scratch []uint8, lo, hi int) {
 
 func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
 	m, w := l.m, l.rows(lo, hi, s)
-	if l.exact {
+	if l.exact != nil {
 		var bias []float32
 		if m.Bias != nil {
 			bias = m.Bias[lo:hi]
 		}
-		kernel.EngineMatMulT(dst[lo:], x, w, bias, tokens, hi-lo, m.Cols, m.Rows)
+		l.exact(dst[lo:], x, w, bias, tokens, hi-lo, m.Cols, m.Rows)
 		return
 	}
 	kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)

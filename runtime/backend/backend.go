@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	Mode Mode
 	// Half computes in half precision, as the engine does on arm64 at precision: low and memory: high, with one thread. Mode is Float then.
 	Half bool
+	// Arm, if not 0, computes what the engine does on such a CPU at `precision: normal`, in Int8 mode and slowly.
+	Arm kernel.ArmCPU
 	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
 	// 2 per token and weight block.
 	DynamicOption int

@@ -29,12 +29,12 @@ func fma32(x, y, z float64) float64 {
 	return float64(float32(math.Float64frombits(b)))
 }
 
+// FMA is x*y + z, rounded once, with a result of at least 2^-126 or 0.
+func FMA(x, y, z float32) float32 { return float32(fma32(float64(x), float64(y), float64(z))) }
+
 // twice reports whether rounding s, a rounded sum, once more could go wrong: s lies in the middle of two float32, or the
 // float32 is subnormal. A sum of 0 is exact.
 func twice(s float64) bool {
 	b := math.Float64bits(s)
 	return b&(1<<29-1) == 1<<28 || b<<1-1 < 0x381<<53-1
 }
-
-// FMA is x*y + z, rounded once.
-func FMA(x, y, z float32) float32 { return float32(fma32(float64(x), float64(y), float64(z))) }

@@ -37,6 +37,8 @@ type EngineAttention struct {
 	// Sinks, if not nil, are a logit for each head that takes part in the softmax without a value. The engine is not causal
 	// with them unless there is a mask.
 	Sinks []float32
+	// Arm computes as MNN on arm64 does.
+	Arm bool
 
 	scores  []float32 // [heads, 64], which become weights
 	mixed   []float32 // [heads, width]: o
@@ -91,7 +93,12 @@ func (a *EngineAttention) Attend(out, q []float32, c *KVCache, lo, hi, from, end
 	for group := a.Heads / c.kvHeads; lo < hi && from < end; lo = j.hi {
 		j.kvHead = lo / group
 		j.lo, j.hi = lo, min(hi, (j.kvHead+1)*group)
-		if !a.attendLanes(&j) {
+		switch {
+		case a.Arm:
+			for t := from; t < end; t++ {
+				a.attendArm(&j, t)
+			}
+		case !a.attendLanes(&j):
 			for t := from; t < end; t++ {
 				a.attendRow(&j, t)
 			}

@@ -19,11 +19,28 @@ func Exact(m *mnn.Matrix, mode backend.Mode) bool {
 // Int8 makes the form of m that computes in int8 with activations quantized as in option, on that many threads. repack runs
 // codes of fewer than 4 bits as 4-bit codes.
 func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*kernel.Int8Matrix, error) {
+	c, err := codes(m, option, repack)
+	if err != nil {
+		return nil, err
+	}
+	return kernel.NewInt8Matrix(c, threads)
+}
+
+// ArmInt8 is Int8 for the arithmetic of the engine on such a CPU.
+func ArmInt8(m *mnn.Matrix, option kernel.DynOption, cpu kernel.ArmCPU) (*kernel.ArmMatrix, error) {
+	c, err := codes(m, option, false)
+	if err != nil {
+		return nil, err
+	}
+	return kernel.NewArmMatrix(c, cpu)
+}
+
+func codes(m *mnn.Matrix, option kernel.DynOption, repack bool) (kernel.WeightCodes, error) {
 	c := kernel.WeightCodes{
 		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias, Option: option,
 	}
 	if !m.Linear {
-		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
+		return c, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
 	switch m.Bits {
 	case 4:
@@ -41,7 +58,7 @@ func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*ke
 		}
 		c.Bits = 4
 	}
-	return kernel.NewInt8Matrix(c, threads)
+	return c, nil
 }
 
 // OpenLinear opens a 1x1 Convolution with its bias, or that of Options.Replace, and the weights [rows, cols] of Options.Replace.

@@ -18,11 +18,13 @@ type Norm struct {
 	// are adjacent here.
 	Packed bool
 	half   bool
+	// Arm computes an RMSNorm as the engine does on arm64.
+	Arm bool
 }
 
 // OpenNorm compiles a LayerNorm.
 func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backend.Options) (*Norm, error) {
-	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4, half: o.Half}
+	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4, half: o.Half, Arm: o.Arm != 0}
 	var err error
 	if n.Gamma, n.Beta, err = p.Norm32(w); err != nil {
 		return nil, err
@@ -78,6 +80,8 @@ func (n *Norm) Rows(dst, x []float32, all int) {
 		kernel.EngineLayerNormPackedRows(dst, x, n.Gamma, n.Beta, rows, n.Eps)
 	case n.Beta != nil:
 		kernel.EngineLayerNormRows(dst, x, n.Gamma, n.Beta, rows, n.Eps)
+	case n.Arm:
+		kernel.ArmRMSNormRows(dst, x, n.Gamma, rows, packed, n.Eps)
 	case packed:
 		kernel.EngineRMSNormPackedRows(dst, x, n.Gamma, rows, n.Eps)
 	default:

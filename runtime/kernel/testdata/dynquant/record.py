@@ -7,10 +7,16 @@ installed MNN wheel, and appends codes, scales, activations and outputs to one f
     u8 codes[rows*cols] | f32 zero[rows*blocks] (asym) | f32 scale[rows*blocks] | f32 bias[rows] (hasBias)
     f32 x[tokens*cols] | f32 y[tokens*rows]
 
-Run: python record.py --schema DIR_WITH_MNN.fbs --out layers.bin [--threads N] [--only REGEX] [--large]
+With --sums it appends only what is compared of a layer that layers.bin describes:
+
+    char name[32] | u32 tokens | u32 CRC-32 of the outputs of each token
+
+arm64-*.bin are such files, of the aarch64 wheel 3.6.1 under qemu-aarch64 7.2 with -cpu max (i8mm), cortex-a76 (sdot) and cortex-a72 (base).
+
+Run: python record.py --schema DIR_WITH_MNN.fbs --out layers.bin [--threads N] [--only REGEX] [--large] [--sums]
 Needs flatc on PATH, numpy and MNN.
 """
-import argparse, json, os, re, struct, subprocess, tempfile
+import argparse, json, os, re, struct, subprocess, tempfile, zlib
 import numpy as np
 
 DYNAMIC_QUANT_OPTIONS = 5
@@ -160,6 +166,7 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--only", default="")
     p.add_argument("--large", action="store_true")
+    p.add_argument("--sums", action="store_true")
     a = p.parse_args()
     with open(a.out, "wb") as f:
         for c in cases(a.large):
@@ -168,6 +175,9 @@ def main():
             codes, zero, scale, bias, x = inputs(c)
             net = graph(c, codes, zero, scale, bias)
             y = run(net, os.path.abspath(a.schema), c["option"], x, a.threads, c["rows"])
+            if a.sums:
+                f.write(c["name"].encode().ljust(32, b"\0") + struct.pack(f"<I{len(y)}I", len(y), *(zlib.crc32(r.astype("<f4").tobytes()) for r in y)))
+                continue
             head = [c[k] for k in ("rows", "cols", "block", "bits", "asym", "option", "tokens", "hasBias")]
             f.write(b"DYNQ" + c["name"].encode().ljust(32, b"\0") + struct.pack("<8I", *map(int, head)) + codes.tobytes())
             for t in (zero, scale, bias, x, y):

@@ -15,6 +15,8 @@ All little-endian; a CRC is of the float32 of a row. Kinds and their parameters 
   6  ReLU of a[0] elements, one row; a[2] as above
   7  Attention as 2 with the mask that the engine feeds: of a window of a[4], or causal if a[4] is 0; a[5]: 1 with sinks
 
+arm64.bin is the aarch64 wheel under qemu-aarch64, of the cases '^(norm|silu|attention|masked)'.
+
 Run: python record.py --schema DIR_WITH_MNN.fbs --tokenizer FILE --out ops.bin [--threads N] [--only REGEX]
 Needs flatc on PATH, numpy and MNN; FILE is the tokenizer.mtok or tokenizer.txt of any package.
 """

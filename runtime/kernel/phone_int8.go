@@ -1,0 +1,255 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// ArmCPU is an arm64 CPU as the engine sees it: which of its int8 kernels run there.
+type ArmCPU int
+
+// The CPUs whose kernels differ.
+const (
+	// ArmI8MM has matrix products of int8, as ARMv8.6 and later.
+	ArmI8MM ArmCPU = iota + 1
+	// ArmSDOT has dot products of int8, as Cortex-A55 and A75 to A78 and Apple's up to the A14 and M1.
+	ArmSDOT
+	// ArmBase has neither, as Cortex-A53 and A72.
+	ArmBase
+)
+
+func (c ArmCPU) String() string {
+	switch c {
+	case ArmI8MM:
+		return "i8mm"
+	case ArmSDOT:
+		return "sdot"
+	case ArmBase:
+		return "armv8.0"
+	}
+	return fmt.Sprintf("ArmCPU(%d)", int(c))
+}
+
+// tile is how many rows of weights the kernels take at once, which decides how packing rounds sums of 4-bit codes, and how many
+// columns of a block. The engine's outputs of blocks that these do not divide are not those of the weights, with dot products neither.
+func (c ArmCPU) tile() (rows, cols int) {
+	switch c {
+	case ArmI8MM, ArmSDOT:
+		return 8, 8
+	}
+	return 4, 16
+}
+
+// half is what codes of that many bits are larger by in the kernels than in the formula of [WeightCodes]. Codes of 2, 3 and 4
+// bits stay unsigned where there is a kernel for them.
+func (c ArmCPU) half(bits int) int {
+	if bits == 4 || (bits == 2 || bits == 3) && c != ArmBase {
+		return 1 << (bits - 1)
+	}
+	return 0
+}
+
+// ArmMatrix multiplies int8 activations with quantized weights as MNN on arm64 does at `memory: low` and `precision: normal`.
+// It says what a phone computes and is not made for speed. It is immutable and safe for concurrent use.
+//
+// Emulates DenseConvInt8TiledExecutor (ConvInt8TiledExecutor.cpp), MNNAsyQuantInfo_FP32 (CommonOptFunction.cpp), the
+// functions of arm/arm64/low_memory/MNNDynamicQuantFunctions.hpp and the kernels MNNGemmInt8AddBiasScale_* of arm/arm64, which
+// agree in the order of their float operations.
+type ArmMatrix struct {
+	cpu               ArmCPU
+	rows, cols, block int
+	blocks            int // cols/block
+	wraps             bool
+	codes             []int8       // [rows, cols]
+	terms             []weightTerm // [rows, blocks]
+	tails             []float32    // [rows]: sum of the weights of a row
+	bias              []float32    // [rows]
+	option            DynOption
+}
+
+// NewArmMatrix converts w, of which it keeps nothing. It fails as [NewInt8Matrix] does, and where the engine reads columns that
+// it has only filled up.
+func NewArmMatrix(w WeightCodes, cpu ArmCPU) (*ArmMatrix, error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	tileRows, tileCols := cpu.tile()
+	if w.Block%tileCols != 0 {
+		return nil, fmt.Errorf("int8 activations on %s with blocks of %d columns, not a multiple of %d: %w", cpu, w.Block, tileCols, tensor.ErrUnsupported)
+	}
+	m := &ArmMatrix{cpu: cpu, rows: w.Rows, cols: w.Cols, block: w.Block, blocks: w.Cols / w.Block, option: w.Option,
+		codes: make([]int8, w.Rows*w.Cols), terms: make([]weightTerm, w.Rows*w.Cols/w.Block), tails: make([]float32, w.Rows), bias: make([]float32, w.Rows)}
+	copy(m.bias, w.Bias)
+	half, row := cpu.half(w.Bits), make([]uint8, w.Cols)
+	m.wraps = cpu == ArmBase && w.Bits == 8
+	for r := range w.Rows {
+		w.row(row, r)
+		codes := m.codes[r*m.cols:][:m.cols]
+		for i, u := range row {
+			codes[i] = int8(int(u) + half - 1<<(w.Bits-1))
+		}
+		for b := range m.blocks {
+			var sum int32
+			for _, c := range codes[b*m.block:][:m.block] {
+				sum += int32(c)
+			}
+			at := r*m.blocks + b
+			alpha, zero, size := w.Scale[at], float32(0), float32(m.block)
+			if w.Zero != nil {
+				zero = w.Zero[at]
+			}
+			t := weightTerm{scale: alpha, offset: zero - float32(float32(half)*alpha)}
+			if w.Bits == 4 && w.Rows%tileRows != 0 {
+				t.sum = float32(fma32(float64(float32(sum-int32(8*m.block))), float64(alpha), float64(float32(size*zero))))
+			} else {
+				t.sum = float32(fma32(float64(float32(sum)), float64(alpha), float64(float32(size*t.offset))))
+			}
+			m.terms[at] = t
+			m.tails[r] += t.sum
+		}
+	}
+	return m, nil
+}
+
+// armRow is a token's activations: with s, z a scale and a zero of the row or block, c stands for s*c + z.
+type armRow struct {
+	codes       []int8
+	scale, zero []float32 // [blocks]
+	sums        []float32 // [blocks], of s*c
+}
+
+// Mul computes dst [tokens, rows] of x [tokens, cols] on that many threads, see [Parallel]. x must be finite.
+func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
+	if len(x) < tokens*m.cols || len(dst) < tokens*m.rows {
+		panic(fmt.Sprintf("internal error: %d by [%d %d] into %d elements", len(x), m.rows, m.cols, len(dst)))
+	}
+	in := make([]armRow, tokens)
+	Parallel(threads, tokens, func(lo, hi int) {
+		for t := lo; t < hi; t++ {
+			in[t] = m.quantize(x[t*m.cols:][:m.cols], tokens == 1)
+		}
+	})
+	Parallel(threads, m.rows, func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			for t := range in {
+				dst[t*m.rows+r] = m.mulOne(&in[t], r, tokens == 1)
+			}
+		}
+	})
+}
+
+// mulOne is output r of a token:
+//
+//	f = D * weight scale, f *= activation scale
+//	f = fused(scaled sum of the codes * weight of code 0 + f)
+//	f = fused(activation zero * sum of the block's weights + f)     DynBlock
+//	y = f + y, and at the end y += bias
+//
+// A decode without DynBlock has zero * sum of the row's weights in the bias.
+func (m *ArmMatrix) mulOne(x *armRow, r int, decode bool) float32 {
+	w := m.codes[r*m.cols:][:m.cols]
+	var y float32
+	for b := range m.blocks {
+		t := &m.terms[r*m.blocks+b]
+		lo, hi := b*m.block, (b+1)*m.block
+		f := float64(float32(float32(float32(m.dot(x.codes[lo:hi], w[lo:hi]))*t.scale) * x.scale[b]))
+		f = fma32(float64(x.sums[b]), float64(t.offset), f)
+		if m.option == DynBlock {
+			f = fma32(float64(x.zero[b]), float64(t.sum), f)
+		}
+		y += float32(f)
+	}
+	bias := m.bias[r]
+	if decode && m.option != DynBlock {
+		bias += float32(m.tails[r] * x.zero[0])
+	}
+	return y + bias
+}
+
+func (m *ArmMatrix) dot(x, w []int8) int32 {
+	var d int32
+	if !m.wraps {
+		for i, c := range x {
+			d += int32(c) * int32(w[i])
+		}
+		return d
+	}
+	// The sum of two products is an int16 there, which -128*-128 twice does not fit.
+	for i := 0; i < len(x); i += 16 {
+		for j := i; j < i+8; j++ {
+			d += int32(int16(int32(x[j])*int32(w[j]) + int32(x[j+8])*int32(w[j+8])))
+		}
+	}
+	return d
+}
+
+// quantize has three rules, as [QuantizedRows] has. Codes are rounded halves away from zero, and limited after that.
+func (m *ArmMatrix) quantize(x []float32, decode bool) armRow {
+	q := armRow{codes: make([]int8, m.cols), scale: make([]float32, m.blocks), zero: make([]float32, m.blocks), sums: make([]float32, m.blocks)}
+	var quant, bias, scale, zero float32
+	switch {
+	case m.option == DynBlock:
+	case decode:
+		quant, bias, scale, zero = armToken(minMaxGeneric(x))
+	default:
+		quant, scale = armSymmetric(minMaxGeneric(x))
+	}
+	for b := range m.blocks {
+		part := x[b*m.block:][:m.block]
+		if m.option == DynBlock {
+			quant, bias, scale, zero = m.cpu.block(minMaxGeneric(part))
+		}
+		var sum int32
+		for i, v := range part {
+			c := clampAway(float32(v*quant) + bias)
+			q.codes[b*m.block+i] = c
+			sum += int32(c)
+		}
+		q.scale[b], q.zero[b], q.sums[b] = scale, zero, scale*float32(sum)
+	}
+	return q
+}
+
+// armSymmetric is the prefill of option 0 (MNNQuantScaleFP32.S).
+func armSymmetric(lo, hi float32) (quant, scale float32) {
+	most := max(-lo, hi)
+	if most <= 0 {
+		most = 127
+	}
+	return 127 / most, most / 127
+}
+
+// armToken is the decode of option 0 (MNNAsyQuantInfo_FP32).
+func armToken(lo, hi float32) (quant, bias, scale, zero float32) {
+	quant, bias, scale = 1, -hi, 1
+	if span := hi - lo; float64(span) > 1e-7 {
+		quant, scale = 255/span, span/255
+		bias = float32(-lo*255)/span - 128
+	}
+	return quant, bias, scale, -bias * scale
+}
+
+// block is option 2 (MNNDynamicQuantFunctions.hpp, and MNNAsyQuantInfo_FP32 where there are no dot products).
+func (c ArmCPU) block(lo, hi float32) (quant, bias, scale, zero float32) {
+	span := hi - lo
+	if c == ArmBase {
+		if float64(span) < 1e-7 {
+			return 0, 0, 0, hi
+		}
+		const middle = float32(128) / 255
+		return 255 / span, float32(math.Round(float64(float32(-lo*255)/span))) - 128, span / 255,
+			float32(fma32(float64(middle), float64(span), float64(lo)))
+	}
+	if span <= 0 {
+		return 0, 0, 0, hi
+	}
+	bias = -(float32(255*lo)/span + 128)
+	return 255 / span, float32(math.Round(float64(bias))), span / 255, float32(span*128)/255 + lo
+}
+
+// clampAway rounds halves away from zero.
+func clampAway(v float32) int8 {
+	return int8(min(max(math.Round(float64(v)), math.MinInt8), math.MaxInt8))
+}
