@@ -408,6 +408,17 @@ arm64: ## test for arm64 under qemu, or only compile if qemu-aarch64 is missing
 		echo "arm64: compiled and not run, qemu-aarch64 is missing (Debian package qemu-user)"; \
 	fi
 
+# The suffix of the names of LLVM's programs: -19 for those of Debian's llvm-19.
+LLVM_SUFFIX ?=
+.PHONY: arm64-count
+arm64-count: ## count the instructions of the arm64 kernels and of MNN's under qemu and model their cycles (needs Python, LLVM 17 and for MNN's git and a cross compiler)
+	@set -euo pipefail; for tool in qemu-aarch64 llvm-objdump$(LLVM_SUFFIX) llvm-mca$(LLVM_SUFFIX) $(PYTHON); do \
+		if ! command -v "$$tool" >/dev/null; then echo "arm64-count: skipped, there is no $$tool"; exit 0; fi; \
+	done; \
+	dir=runtime/kernel/testdata/arm64; mkdir -p bin/arm64; GOARCH=arm64 go test -c -o bin/arm64/kernel.test ./runtime/kernel; mnn=bin/arm64/mnn; \
+	$$dir/mnn.sh $(MNN_SOURCE) $$mnn || { mnn=; echo "arm64-count: MNN's kernels are left out"; }; \
+	LLVM_SUFFIX=$(LLVM_SUFFIX) $(PYTHON) $$dir/count.py bin/arm64/kernel.test $$mnn
+
 .PHONY: engine-venvs
 engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 	@set -euo pipefail; for v in $(ENGINES); do \
