@@ -12,6 +12,14 @@ func layoutOfInt8() int8Layout {
 	return int8Layout{rows: 1}
 }
 
+// int8Round is quantizeBlock of n elements, a multiple of eight, in a layout without pairs.
+func int8Round(codes *byte, x *float32, n, half, _ int, quant, bias float32, away bool) int {
+	if away {
+		return int8RoundAwaySIMD(codes, x, n, half, quant, bias)
+	}
+	return int8RoundEvenSIMD(codes, x, n, half, quant, bias)
+}
+
 func int8Tile(c *int8Call, nibbles bool, tokens int) {
 	switch {
 	case use.vnni && nibbles:

@@ -7,7 +7,7 @@ import "encoding/binary"
 func layoutOfInt8() int8Layout {
 	switch {
 	case use.dotprod:
-		return int8Layout{rows: 8, group: 4}
+		return int8Layout{rows: 8, group: 4, pairs: use.i8mm}
 	case use.neon:
 		return int8Layout{rows: 1, group: 4}
 	}
@@ -38,6 +38,14 @@ func packBytes(to []byte, codes []uint8, half int) int32 {
 		binary.LittleEndian.PutUint32(to[(n/4+1)*panelBytes:], evenBytes(v))
 	}
 	return int32(sum)
+}
+
+// int8Round is quantizeBlock of n elements, a multiple of eight.
+func int8Round(codes *byte, x *float32, n, half, eight int, quant, bias float32, away bool) int {
+	if away {
+		return int8RoundAwaySIMD(codes, x, n, half, eight-half, quant, bias)
+	}
+	return int8RoundEvenSIMD(codes, x, n, half, eight-half, quant, bias)
 }
 
 func int8Tile(c *int8Call, nibbles bool, tokens int) {

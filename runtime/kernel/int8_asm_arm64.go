@@ -50,10 +50,10 @@ func int8Bytes2I8MM(c *int8Call)
 func int8Bytes4I8MM(c *int8Call)
 
 //go:noescape
-func int8RoundEvenNEON(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)
+func int8RoundEvenNEON(dst *byte, x *float32, n int, half int, rest int, quant float32, bias float32) (sum int)
 
 //go:noescape
-func int8RoundAwayNEON(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)
+func int8RoundAwayNEON(dst *byte, x *float32, n int, half int, rest int, quant float32, bias float32) (sum int)
 
 //go:noescape
 func int8RangeNEON(x *float32, n int) (lo float32, hi float32)
@@ -97,12 +97,12 @@ func int8BytesI8MM(number int, c *int8Call) {
 	}
 }
 
-func int8RoundEvenSIMD(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int) {
-	return int8RoundEvenNEON(dst, x, n, stride, quant, bias)
+func int8RoundEvenSIMD(dst *byte, x *float32, n int, half int, rest int, quant float32, bias float32) (sum int) {
+	return int8RoundEvenNEON(dst, x, n, half, rest, quant, bias)
 }
 
-func int8RoundAwaySIMD(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int) {
-	return int8RoundAwayNEON(dst, x, n, stride, quant, bias)
+func int8RoundAwaySIMD(dst *byte, x *float32, n int, half int, rest int, quant float32, bias float32) (sum int) {
+	return int8RoundAwayNEON(dst, x, n, half, rest, quant, bias)
 }
 
 func int8RangeSIMD(x *float32, n int) (lo float32, hi float32) {

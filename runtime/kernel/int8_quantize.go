@@ -14,24 +14,20 @@ func minMax(x []float32) (lo, hi float32) {
 	return lo, hi
 }
 
-func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, away bool) int32 {
-	if stride == 0 {
-		return quantizeBlockGeneric(codes, x, stride, quant, bias, away)
+func quantizeBlock(codes []uint8, x []float32, half, eight int, quant, bias float32, away bool) int32 {
+	if half == 0 {
+		return quantizeBlockGeneric(codes, x, half, eight, quant, bias, away)
 	}
 	n, sum := len(x)&^7, 0
 	if n > 0 {
-		_ = codes[(n/4-1)*stride+3]
-		if away {
-			sum = int8RoundAwaySIMD(&codes[0], &x[0], n, stride, quant, bias)
-		} else {
-			sum = int8RoundEvenSIMD(&codes[0], &x[0], n, stride, quant, bias)
-		}
+		_ = codes[(n/8-1)*eight+half+3]
+		sum = int8Round(&codes[0], &x[0], n, half, eight, quant, bias, away)
 	}
 	if n == len(x) {
 		return int32(sum)
 	}
-	codes = codes[n/4*stride:]
+	codes = codes[n/8*eight:]
 	clear(codes[:4])
-	clear(codes[stride:][:4]) // padding counts as 0
-	return int32(sum) + quantizeBlockGeneric(codes, x[n:], stride, quant, bias, away)
+	clear(codes[half:][:4]) // padding counts as 0
+	return int32(sum) + quantizeBlockGeneric(codes, x[n:], half, eight, quant, bias, away)
 }

@@ -64,6 +64,16 @@ type int8Layout struct {
 	// eight columns the odd ones come before the even ones, as in the bytes of stored weights of 4 bits the low half
 	// holds an odd column.
 	group int
+	// pairs puts the two groups of a row behind each other in the largest tiles, so that sixteen bytes are two rows.
+	pairs bool
+}
+
+// steps are the distances of two rows of a tile of size rows, of the odd and the even columns of eight, and of one eight and the next.
+func (l int8Layout) steps(size int) (row, half, eight int) {
+	if l.pairs && size == l.rows {
+		return 2 * l.group, l.group, 8 * size
+	}
+	return l.group, l.group * size, 8 * size
 }
 
 // QuantizeTile divides the first row of every part in which QuantizedRows.Set may be given its rows.
@@ -235,7 +245,8 @@ func (q *QuantizedRows) setRow(r int, x []float32, quant, bias float32) {
 // row is where the codes and terms of row r begin, and the size of its tile.
 func (q *QuantizedRows) row(r int) (codes []uint8, terms []float32, size int) {
 	first, size := q.tile(r)
-	codes = q.codes[first*q.layout.pad(q.Cols)+(r-first)*q.layout.group:]
+	step, _, _ := q.layout.steps(size)
+	codes = q.codes[first*q.layout.pad(q.Cols)+(r-first)*step:]
 	terms = q.terms[3*first*(q.Cols/q.Block)+r-first:]
 	return codes, terms, size
 }
@@ -243,13 +254,14 @@ func (q *QuantizedRows) row(r int) (codes []uint8, terms []float32, size int) {
 // setBlock sets the codes and terms of a block, which begin codes and terms. The sum emulates MNNSumByAxisLForMatmul_A
 // (CommonOptFunction.cpp): exact in integers, one rounding to float32, one multiplication.
 func (q *QuantizedRows) setBlock(codes []uint8, terms []float32, size int, x []float32, quant, bias, scale, shift float32) {
-	sum := quantizeBlock(codes, x, q.layout.group*size, quant, bias, q.scheme == schemeAsym)
+	_, half, eight := q.layout.steps(size)
+	sum := quantizeBlock(codes, x, half, eight, quant, bias, q.scheme == schemeAsym)
 	terms[0], terms[size], terms[2*size] = scale, scale*float32(sum), shift
 }
 
-// quantizeBlockGeneric sets codes of x, plus 128, and returns their sum. stride is the distance between groups of four
-// columns, or 0 if columns lie in their order.
-func quantizeBlockGeneric(codes []uint8, x []float32, stride int, quant, bias float32, away bool) int32 {
+// quantizeBlockGeneric sets codes of x, plus 128, and returns their sum. half and eight are those of int8Layout.steps; half is 0 if
+// columns lie in their order.
+func quantizeBlockGeneric(codes []uint8, x []float32, half, eight int, quant, bias float32, away bool) int32 {
 	var sum int32
 	for i, v := range x {
 		v = float32(v*quant) + bias
@@ -260,8 +272,8 @@ func quantizeBlockGeneric(codes []uint8, x []float32, stride int, quant, bias fl
 			c = uint8(clampInt8(roundEven(v))) ^ 128
 		}
 		sum += int32(c)
-		if stride != 0 {
-			i = (i/8*2+1-i%2)*stride + i%8/2
+		if half != 0 {
+			i = i/8*eight + (1-i%2)*half + i%8/2
 		}
 		codes[i] = c
 	}

@@ -211,8 +211,8 @@ func TestInt8MatrixMulIsTheFormula(t *testing.T) {
 func (q *QuantizedRows) code(row, col int) int8 {
 	first, size := q.tile(row)
 	at := first*q.layout.pad(q.Cols) + col
-	if g := q.layout.group; g != 0 {
-		at = first*q.layout.pad(q.Cols) + ((col/8*2+1-col%2)*size+row-first)*g + col%8/2
+	if step, half, eight := q.layout.steps(size); half != 0 {
+		at = first*q.layout.pad(q.Cols) + col/8*eight + (1-col%2)*half + (row-first)*step + col%8/2
 	}
 	return int8(q.codes[at] ^ 128)
 }

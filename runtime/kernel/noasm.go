@@ -76,8 +76,8 @@ func (m *Int8Matrix) mulPanels([]float32, *QuantizedRows, int, int) {}
 
 func minMax(x []float32) (lo, hi float32) { return minMaxGeneric(x) }
 
-func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, away bool) int32 {
-	return quantizeBlockGeneric(codes, x, stride, quant, bias, away)
+func quantizeBlock(codes []uint8, x []float32, half, eight int, quant, bias float32, away bool) int32 {
+	return quantizeBlockGeneric(codes, x, half, eight, quant, bias, away)
 }
 
 func engineNorm(dst, x, gamma []float32, rows int, eps float32) {

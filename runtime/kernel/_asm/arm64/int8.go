@@ -461,7 +461,7 @@ func int8MMLA(bytes bool) {
 		}
 		ins("MOVD %s, %s", int8Groups, int8Left)
 		label("group")
-		for i := range v(4) { // odd columns of four tokens and of the others, then the even ones
+		for i := range v(4) { // two tokens each
 			ins("FMOVQ.P 16(%s), %s", int8PX, (x + i).f())
 		}
 		for i := range v(2) {
@@ -469,13 +469,9 @@ func int8MMLA(bytes bool) {
 			zip1(w+2*i, 28, 29)
 			zip2(w+2*i+1, 28, 29)
 		}
-		for i := range v(2) {
-			zip1(x+4+2*i, x+i, x+2+i)
-			zip2(x+5+2*i, x+i, x+2+i)
-		}
 		for pair := range 4 {
 			for rows := range 4 {
-				mmla(sum(pair, rows), x+4+v(pair), w+v(rows))
+				mmla(sum(pair, rows), x+v(pair), w+v(rows))
 			}
 		}
 		ins("ADD $%d, %s", f.groupBytes(), int8PW)
@@ -500,9 +496,9 @@ func int8Quantize(away bool) {
 	if away {
 		name = "int8RoundAwayNEON"
 	}
-	begin(name, "(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)")
-	const dst, x, n, stride, quant, bias, sum = r(0), r(1), r(2), r(3), r(4), r(5), r(6)
-	const q, b, low, high, half, sign, flip, total = v(16), v(17), v(18), v(19), v(20), v(21), v(22), v(23)
+	begin(name, "(dst *byte, x *float32, n int, half int, rest int, quant float32, bias float32) (sum int)")
+	const dst, x, n, half, rest, quant, bias, sum = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7)
+	const q, b, low, high, point5, sign, flip, total = v(16), v(17), v(18), v(19), v(20), v(21), v(22), v(23)
 	broadcast(q, quant)
 	broadcast(b, bias)
 	ins("VMOVI $128, V%d.B8", flip)
@@ -511,7 +507,7 @@ func int8Quantize(away bool) {
 		for _, c := range []struct {
 			d     v
 			value uint32
-		}{{low, 0xc3000000}, {high, 0x42fe0000}, {half, 0x3f000000}, {sign, 0x80000000}} {
+		}{{low, 0xc3000000}, {high, 0x42fe0000}, {point5, 0x3f000000}, {sign, 0x80000000}} {
 			ins("MOVD $%#x, %s", c.value, sum)
 			broadcast(c.d, sum)
 		}
@@ -532,7 +528,7 @@ func int8Quantize(away bool) {
 		fmax(i, i, low)
 		fmin(i, i, high)
 		ins("VAND V%d.B16, V%d.B16, V%d.B16", sign, i, 2+i)
-		ins("VORR V%d.B16, V%d.B16, V%d.B16", half, 2+i, 2+i)
+		ins("VORR V%d.B16, V%d.B16, V%d.B16", point5, 2+i, 2+i)
 		fadd(i, i, 2+i)
 		two(0x4ea1b800, "FCVTZS", "4S", "4S", i, i)
 	}
@@ -545,14 +541,14 @@ func int8Quantize(away bool) {
 	two(0x2e202800, "UADDLP", "4H", "8B", 4, 4)
 	two(0x2e606800, "UADALP", "2S", "4H", total, 4)
 	ins("FMOVS F5, (%s)", dst)
-	ins("ADD %s, %s", stride, dst)
+	ins("ADD %s, %s", half, dst)
 	ins("FMOVS F6, (%s)", dst)
-	ins("ADD %s, %s", stride, dst)
+	ins("ADD %s, %s", rest, dst)
 	ins("SUBS $8, %s", n)
 	ins("BNE loop")
 	two(0x2ea02800, "UADDLP", "1D", "2S", total, total)
 	ins("VMOV V%d.D[0], %s", total, sum)
-	ins("MOVD %s, sum+40(FP)", sum)
+	ins("MOVD %s, sum+48(FP)", sum)
 	ret()
 }
 
