@@ -33,7 +33,7 @@ type Features struct {
 	UnevenDelta bool `json:"uneven_delta,omitempty"`
 	// Experts reports whether there are MoE ops.
 	Experts bool `json:"experts,omitempty"`
-	// Classic reports whether Attention ops take and give plain tensors, rather than those of the C4 form.
+	// Classic reports whether the graph is not in the C4 form: hidden states are plain tensors, or Attention ops take and give such.
 	Classic bool `json:"classic,omitempty"`
 	// Needs is the lowest precision at which the model works: "normal" or "high"; empty if that is "low".
 	Needs string `json:"needs,omitempty"`
@@ -74,13 +74,15 @@ func (f *Features) AddLinear(l Linear) {
 // FeaturesOf returns the features of a graph, without the storage forms of its linear layers and the precision that it needs. Head
 // dimensions that do not follow from the graph are left out.
 func FeaturesOf(g *mnn.Graph) Features {
-	f := Features{HeadDims: []int{}, Classic: true}
+	f := Features{HeadDims: []int{}}
+	packed := false
 	t := newTrace(g)
 	for i := range g.Ops {
 		op := &g.Ops[i]
+		packed = packed || op.Format == mnn.DimNC4HW4
 		switch p := op.Param.(type) {
 		case *mnn.Attention:
-			f.Classic = f.Classic && !p.OutputC4
+			f.Classic = f.Classic || !p.OutputC4
 			f.SharedCache = f.SharedCache || p.KVShared
 			f.Scaled = f.Scaled || p.Scale != 0
 			if len(op.Inputs) > 3 {
@@ -103,6 +105,7 @@ func FeaturesOf(g *mnn.Graph) Features {
 			f.Experts = true
 		}
 	}
+	f.Classic = f.Classic || !packed
 	slices.Sort(f.HeadDims)
 	return f
 }

@@ -301,7 +301,7 @@ func (p *Profile) evidence(kind string) string {
 
 // Stores reports whether the backend computes linear layers of a storage form correctly, as llmexport writes them.
 func (p *Profile) Stores(spec quant.Spec, minimum string) bool {
-	f := &Features{Linears: []Linear{LinearOf(spec)}, Classic: true}
+	f := &Features{Linears: []Linear{LinearOf(spec)}}
 	return !slices.ContainsFunc(p.Problems(f, Settings{Precision: "high", Memory: "low"}, minimum), Problem.Refuses)
 }
 

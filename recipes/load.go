@@ -151,6 +151,12 @@ func (r *Recipe) readTarget() error {
 	if t.Context < 1 && (t.Context < 0 || r.root.get("target").get("context") != nil) {
 		return r.Errorf("target.context", "must be a number of tokens, 1 or more, not %d", t.Context)
 	}
+	if t.Form != "" && !slices.Contains(Forms, t.Form) {
+		return r.Errorf("target.form", "must be one of %s, not %s", quoteAll(Forms), shorten(t.Form))
+	}
+	if t.Form == FormC4 && t.Engine < EngineC4 {
+		return r.Errorf("target.form", "c4 is not loaded by engines before %s: set target.engine: %q", EngineC4, EngineC4)
+	}
 	if t.SOC != "" && !slices.Contains(SOCs, t.SOC) {
 		return r.Errorf("target.soc", "must be one of %s, not %s", quoteAll(SOCs), shorten(t.SOC))
 	}

@@ -47,6 +47,8 @@ type Target struct {
 	Engine string `json:"engine" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
 	// Backends names the engine backends that must compute the package correctly, of [Backends], without repetition.
 	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Engine backends that must compute it correctly"`
+	// Form is the layout of hidden states in the graph, one of [Forms]; empty stands for [FormClassic].
+	Form string `json:"form,omitempty" jsonschema_description:"Layout of hidden states in the graph: classic, or c4, which Hexagon needs; classic if absent"`
 	// Context limits the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens; that of the checkpoint if absent"`
 	// SOC names the family of GPUs of all devices, one of [SOCs]; empty if any may occur.
@@ -54,6 +56,18 @@ type Target struct {
 	// KVCache is the form of keys and values in the engine's memory, one of [Caches]; empty stands for [CacheFloat].
 	KVCache string `json:"kv_cache,omitempty" jsonschema_description:"Form of keys and values in memory, where the backend has a choice; float if absent"`
 }
+
+// The forms of graphs.
+const (
+	FormClassic = "classic"
+	FormC4      = "c4"
+)
+
+// Forms are the values of target.form.
+var Forms = []string{FormClassic, FormC4}
+
+// EngineC4 is the oldest engine that loads graphs of [FormC4].
+const EngineC4 = "3.6.1"
 
 // The forms of keys and values.
 const (
@@ -69,7 +83,7 @@ var Caches = []string{CacheFloat, CacheInt8Keys, CacheInt8}
 var SOCs = []string{"adreno", "apple", "mali-bifrost", "mali-valhall", "nvidia"}
 
 // Engines are the engine versions that a target may name, oldest first.
-var Engines = []string{"3.5", "3.6"}
+var Engines = []string{"3.5", "3.6", "3.6.1"}
 
 // Backends are the engine backends that a target may name, sorted.
 var Backends = []string{"cpu", "cuda", "hexagon", "metal", "opencl", "vulkan"}
@@ -83,6 +97,10 @@ func (Target) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 	for _, b := range Backends {
 		backends.Items.Enum = append(backends.Items.Enum, b)
+	}
+	form, _ := s.Properties.Get("form")
+	for _, x := range Forms {
+		form.Enum = append(form.Enum, x)
 	}
 	soc, _ := s.Properties.Get("soc")
 	for _, x := range SOCs {

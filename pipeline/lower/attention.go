@@ -70,7 +70,7 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 		if sinks {
 			rest = append(rest, b.constant(at+"sinks", a.Sinks))
 		}
-		o = b.attend(at+"FusedAttention", a.KVHeads, a.HeadDim, q, k, v, rest...)
+		o = b.attend(at+"FusedAttention", a.Heads, a.KVHeads, a.HeadDim, q, k, v, rest...)
 	}
 	if a.Gate.Weight.Tensor != "" {
 		gate := b.linear(at+"gate_proj/Linear", x, &a.Gate, Slot{}, 1, -1, heads*dim)
@@ -154,14 +154,18 @@ func (b *builder) scores(at string, a *arch.Attention, q value) value {
 }
 
 // attend appends an Attention op with its own cache. rest are the mask and the sinks.
-func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...value) value {
+func (b *builder) attend(name string, heads, kvHeads, dim int, q, k, v value, rest ...value) value {
+	in := append([]value{q, k, v}, rest...)
 	if b.decoder.Pooling != nil { // every text is computed at once
-		return b.op(name, mnn.OpAttention, &mnn.Attention{LayerIndex: -1}, append([]value{q, k, v}, rest...)...)
+		return b.op(name, mnn.OpAttention, &mnn.Attention{LayerIndex: -1}, in...)
 	}
 	b.cacheElements += 2 * int64(kvHeads) * int64(dim)
-	o := b.op(name, mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(b.caches)}, append([]value{q, k, v}, rest...)...)
+	p := &mnn.Attention{KVCache: true, LayerIndex: int32(b.caches)}
 	b.caches++
-	return o
+	if b.c4() {
+		return b.attentionC4(name, p, heads, kvHeads, dim, in)
+	}
+	return b.op(name, mnn.OpAttention, p, in...)
 }
 
 // biased is attention with one op per head, because a mask has no dimension of heads. Heads that share keys cache copies of them.
@@ -180,7 +184,7 @@ func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
 		if h%(a.Heads/a.KVHeads) == 0 {
 			keys[kv], values[kv] = one(at+"k", k, a.KVHeads, kv), one(at+"v", v, a.KVHeads, kv)
 		}
-		outs = append(outs, b.attend(at+"FusedAttention", 1, a.HeadDim, one(at+"q", q, a.Heads, h), keys[kv], values[kv], b.sloped(slope, a.Window, a.Chunk)))
+		outs = append(outs, b.attend(at+"FusedAttention", 1, 1, a.HeadDim, one(at+"q", q, a.Heads, h), keys[kv], values[kv], b.sloped(slope, a.Window, a.Chunk)))
 	}
 	if len(outs) == 1 {
 		return outs[0]

@@ -133,13 +133,11 @@ func (b *builder) slice(name string, x, begin value, end, axis int32) value {
 }
 
 // linear appends the fixed chain Reshape, ConvertTensor, Convolution, ConvertTensor, Reshape. All linears
-// of one input share the first two.
+// of one input share the first two. In the C4 form the last two are left to those that need them.
 func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims ...int32) value {
-	in, ok := b.packed[x]
-	if !ok {
-		r := b.reshape(name+"/pre_reshape", x, -1, int32(l.Weight.Cols), 1, 1)
-		in = b.op(name+"/pre_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NCHW, Dest: mnn.NC4HW4}, r)
-		b.packed[x] = in
+	in := x
+	if b.dims[x] == nil {
+		in = b.pack(name, x, l.Weight.Cols)
 	}
 	slot.Kind, slot.Name, slot.Weight, slot.Bias, slot.Tower = LinearSlot, name, l.Weight, l.Bias, b.tower
 	b.slot(slot)
@@ -147,6 +145,10 @@ func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims .
 		KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1,
 		Outputs: int32(l.Weight.Rows), Inputs: int32(l.Weight.Cols),
 	}, in)
+	if b.c4() {
+		b.dims[y] = dims
+		return y
+	}
 	y = b.op(name+"/post_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NC4HW4, Dest: mnn.NCHW}, y)
 	return b.reshape(name+"/post_reshape", y, dims...)
 }

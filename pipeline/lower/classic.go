@@ -21,6 +21,12 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if o.Context > 0 {
 		b.context = min(o.Context, d.MaxPositions)
 	}
+	b.layout = newLayout(o.Form == FormC4)
+	if b.c4() {
+		if err := b.checkC4(); err != nil {
+			return nil, err
+		}
+	}
 	b.split, b.high = rotarySplit(b.context)
 	if err := checkLimits(d, b.context, b.split, b.high); err != nil {
 		return nil, err
@@ -55,7 +61,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	}
 	for i, l := range d.Layers {
 		var err error
-		if h, err = b.layer(i, l, h); err != nil {
+		if h, err = b.layer(i, l, b.inStream(h)); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
 		}
 		if i < d.Deep {
@@ -68,7 +74,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	}
 	h = b.slice("/last", h, index, sliceEnd, 1)
 	h = b.norm("hidden_states", h, &d.FinalNorm)
-	y := b.linear(HeadOp, h, &d.Head, Slot{Table: true, Lookup: d.Tied && d.Lookup.Tensor == ""}, 1, -1, int32(d.Vocab))
+	y := b.unpacked(b.linear(HeadOp, h, &d.Head, Slot{Table: true, Lookup: d.Tied && d.Lookup.Tensor == ""}, 1, -1, int32(d.Vocab)))
 	if d.LogitScale != 0 {
 		y = b.times("/lm/scale", y, d.LogitScale)
 	}
@@ -168,7 +174,7 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 		case kind != "mlp":
 			out = name + "residual"
 		}
-		h = b.binary(out, mnn.BinaryAdd, h, y)
+		h = b.binary(out, mnn.BinaryAdd, h, b.inStream(y))
 		if br.Gain.Tensor != "" {
 			if out = name + "gained"; k == len(l)-1 && br.SumNorm == nil {
 				out = mnn.LayerOutput(i)

@@ -98,7 +98,7 @@ func (b *builder) expandedLatent(at string, a *arch.LatentAttention, qn, qr, l, 
 		v = b.concat(at+"v", 3, v, b.times(at+"v_padding", b.slice(at+"v_padding/slice", k, b.list(0), dim-valueDim, 3), 0))
 	}
 	q = b.times(at+"q_scaled", q, a.Scale*math.Sqrt(float64(dim)))
-	o := b.attend(at+"FusedAttention", a.Heads, int(dim), q, k, v, b.causal(false))
+	o := b.attend(at+"FusedAttention", a.Heads, a.Heads, int(dim), q, k, v, b.causal(false))
 	if valueDim < dim {
 		o = b.slice(at+"o_values", b.reshape(at+"o_heads", o, 1, -1, heads, dim), b.list(0), valueDim, 3)
 		o = b.reshape(at+"o_rows", o, 1, -1, heads*valueDim)
@@ -122,7 +122,7 @@ func (b *builder) cachedLatent(at string, a *arch.LatentAttention, qn, qr, l, kr
 	k := b.concat(at+"k", 3, l, kr)
 	v := b.concat(at+"v", 3, l, b.times(at+"v_padding", kr, 0))
 	q = b.times(at+"q_scaled", q, a.Scale*math.Sqrt(float64(dim)))
-	o := b.attend(at+"FusedAttention", 1, int(dim), q, k, v, b.causal(false))
+	o := b.attend(at+"FusedAttention", a.Heads, 1, int(dim), q, k, v, b.causal(false))
 	o = b.slice(at+"o_latent", b.reshape(at+"o_heads", o, -1, heads, dim), b.list(0), rank, 2)
 	o = b.op(at+"o_values", mnn.OpBatchMatMul, &mnn.BatchMatMul{TransposeY: true}, b.permute(at+"o_latent_heads", o, 1, 0, 2),
 		b.constant(at+"v_proj", a.V.Weight, heads, int32(a.ValueDim), rank))

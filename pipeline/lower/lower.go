@@ -16,7 +16,7 @@ import (
 
 // Target is an engine release as a recipe names it, with the differences between releases.
 type Target struct {
-	// Engine is the recipe's word, "3.5" or "3.6"; Minimum is the oldest release that runs the package.
+	// Engine is the recipe's word, such as "3.6"; Minimum is the oldest release that runs the package.
 	Engine, Minimum string
 	// Scale is the type of scales and zero terms.
 	Scale tensor.DType
@@ -24,8 +24,9 @@ type Target struct {
 
 // targets is the table of engines.
 var targets = map[string]Target{
-	"3.5": {Engine: "3.5", Minimum: "3.5.0", Scale: tensor.F32},
-	"3.6": {Engine: "3.6", Minimum: "3.6.0", Scale: tensor.F16},
+	"3.5":   {Engine: "3.5", Minimum: "3.5.0", Scale: tensor.F32},
+	"3.6":   {Engine: "3.6", Minimum: "3.6.0", Scale: tensor.F16},
+	"3.6.1": {Engine: "3.6.1", Minimum: "3.6.1", Scale: tensor.F16},
 }
 
 // Engines lists the names of the known engines, sorted.
@@ -136,6 +137,8 @@ func (p *Part) Op(s *Slot) *mnn.Op {
 type Options struct {
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int
+	// Form is [FormC4], or empty for the classic form.
+	Form string
 	// Latent is the form of latent attention, LatentExpanded or LatentCached. If it is empty, the dimensions decide.
 	Latent string
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -44,6 +45,36 @@ func TestClassicRefusesByName(t *testing.T) {
 	}
 }
 
+// TestC4: in the C4 form every layer keeps its states in NC4HW4, the graph has the slots of the classic form, and is well-formed.
+func TestC4(t *testing.T) {
+	for _, name := range []string{"llama", "qwen2-untied", "qwen3-tied", "gemma3_text", "qwen3_moe", "deepseek_v3", "olmo2", "bloom", "gpt_oss", "lfm2"} {
+		t.Run(name, func(t *testing.T) {
+			d := describe(t, name, nil)
+			classic, err := Classic(d, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := Classic(d, Options{Form: FormC4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkWellFormed(t, d, m)
+			if m.Features.Classic || !classic.Features.Classic {
+				t.Errorf("the form is not recognized: %+v", m.Features)
+			}
+			if a, b := len(m.Parts[0].Slots), len(classic.Parts[0].Slots); a != b {
+				t.Errorf("%d slots, the classic form has %d", a, b)
+			}
+			for _, op := range m.Parts[0].Graph.Ops {
+				a, ok := op.Param.(*mnn.Attention)
+				if op.Name == mnn.LayerOutput(0) && op.Format != mnn.DimNC4HW4 || ok && !a.OutputC4 {
+					t.Errorf("%s (%v) is not in NC4HW4", op.Name, op.Type)
+				}
+			}
+		})
+	}
+}
+
 func TestClassicIsWellFormed(t *testing.T) {
 	for _, name := range []string{"qwen3-tied", "qwen3-untied", "qwen2-tied", "qwen2-untied", "llama", "llama-bias", "llama3-rope", "llama-linear-rope"} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +91,7 @@ func TestClassicIsWellFormed(t *testing.T) {
 func TestTargets(t *testing.T) {
 	for _, name := range Engines() {
 		got, err := TargetOf(name)
-		if err != nil || got.Engine != name || !strings.HasPrefix(got.Minimum, name+".") {
+		if err != nil || got.Engine != name || !strings.HasPrefix(got.Minimum+".", name+".") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

@@ -18,6 +18,9 @@ func (b *builder) norm(name string, x value, n *arch.Norm) value {
 	if n.Parts > 1 {
 		b.fail(fmt.Errorf("%s: a norm of %d parts: %w", n.Gamma.Tensor, n.Parts, tensor.ErrUnsupported))
 	}
+	if !slices.Equal(b.dims[x], b.rows(n.Gamma.Rows)) { // a norm of heads
+		x = b.unpacked(x)
+	}
 	b.slot(Slot{Kind: NormSlot, Name: name, Weight: n.Gamma, Bias: n.Beta})
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: !n.Centered}, x)
 }
@@ -41,7 +44,7 @@ func (b *builder) unitNorm(name string, x value, n *arch.Norm) value {
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{
 		Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: !n.Centered,
 		Gamma: slices.Repeat([]float32{1}, part), Beta: make([]float32, part),
-	}, x)
+	}, b.unpacked(x))
 }
 
 // wrongNorm returns the error of a norm whose length differs from that of its input.

@@ -147,7 +147,7 @@ func (b *builder) began() value {
 		nothing := column("nothing", zero)
 		keys := b.concat(at+"keys", 3, slices.Repeat([]value{nothing}, width)...)
 		list := append([]value{column("first_column", first), column("taken_column", taken)}, slices.Repeat([]value{nothing}, width-2)...)
-		mean := b.attend(at+"memory", 1, width, keys, keys, b.concat(at+"values", 3, list...), b.causal(false))
+		mean := b.attend(at+"memory", 1, 1, width, keys, keys, b.concat(at+"values", 3, list...), b.causal(false))
 		mean = b.reshape(at+"means", mean, -1, width)
 		part := func(name string, k int32) value {
 			return b.reshape(at+name, b.slice(at+name+"_part", mean, b.list(k), k+1, 1), -1)

@@ -21,11 +21,11 @@ type sink struct {
 	// subgraph.
 	lead   []int32
 	consts map[string]value // unnamed constants, by content
-	packed map[value]value  // a linear's input and its NC4HW4 form
+	layout
 }
 
 func newSink(ops *[]mnn.Op, tensors *[]string, lead ...int32) sink {
-	return sink{ops: ops, tensors: tensors, lead: lead, consts: map[string]value{}, packed: map[value]value{}}
+	return sink{ops: ops, tensors: tensors, lead: lead, consts: map[string]value{}, layout: newLayout(false)}
 }
 
 // rows returns the dimensions of rows of n elements.
@@ -36,10 +36,20 @@ func (s *sink) tensor(name string) value {
 	return value(len(*s.tensors) - 1)
 }
 
-// op appends an op with one output, which carries the op's name.
+// op appends an op with one output, which carries the op's name, and before it what brings its inputs into the layout that it takes.
 func (s *sink) op(name string, t mnn.OpType, p mnn.Param, in ...value) value {
+	in, dims := s.layOut(t, in)
+	if dims == nil {
+		return s.append(name, t, p, mnn.DimNHWC, in)
+	}
+	out := s.append(name, t, p, mnn.DimNC4HW4, in)
+	s.dims[out] = dims
+	return out
+}
+
+func (s *sink) append(name string, t mnn.OpType, p mnn.Param, f mnn.DimFormat, in []value) value {
 	out := s.tensor(name)
-	*s.ops = append(*s.ops, mnn.Op{Name: name, Type: t, Inputs: in, Outputs: []int32{out}, Param: p})
+	*s.ops = append(*s.ops, mnn.Op{Name: name, Type: t, Inputs: in, Outputs: []int32{out}, Format: f, Param: p})
 	return out
 }
 
@@ -58,6 +68,7 @@ func (b *builder) sub(name string, n int, f func(x value) (value, error)) error 
 	}
 	outer := b.sink
 	b.sink = newSink(&g.Ops, &g.Tensors, -1)
+	b.layout = newLayout(outer.c4())
 	b.sink.subgraph, b.sink.prefix = len(b.g.Subgraphs)+1, name+"/"
 	defer func() { b.sink = outer }()
 	x := b.op(name+"/input", mnn.OpInput, &mnn.Input{Dims: []int32{1, int32(n)}, DType: mnn.DTFloat, Format: mnn.NCHW})
@@ -65,7 +76,7 @@ func (b *builder) sub(name string, n int, f func(x value) (value, error)) error 
 	if err != nil {
 		return err
 	}
-	g.Inputs, g.Outputs = []int32{x}, []int32{y}
+	g.Inputs, g.Outputs = []int32{x}, []int32{b.unpacked(y)}
 	b.g.Subgraphs = append(b.g.Subgraphs, g)
 	return nil
 }
@@ -93,6 +104,9 @@ func (b *builder) shared(key string, p *mnn.Blob) value {
 	}
 	t := b.op(b.prefix+"const/"+strconv.Itoa(len(b.consts)), mnn.OpConst, p)
 	b.consts[key] = t
+	if b.c4() && p.Dims == nil {
+		b.numbers[t] = true
+	}
 	return t
 }
 

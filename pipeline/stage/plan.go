@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -18,7 +19,11 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if most := model.Text.MaxPositions; context > most {
 		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", most, context)
 	}
-	m, err := r.lower(model, lower.Options{Context: context})
+	o := lower.Options{Context: context}
+	if r.Recipe.Target.Form == recipes.FormC4 {
+		o.Form = lower.FormC4
+	}
+	m, err := r.lower(model, o)
 	if err != nil {
 		return nil, err
 	}

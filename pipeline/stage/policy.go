@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -112,7 +113,7 @@ func (q *Quantize) scale(r *Run) (tensor.DType, error) {
 // checkSpecs rejects storage forms that a backend of the target does not compute correctly, as far as the recipe alone
 // determines them. A budget chooses only among forms that the backends compute correctly.
 func (q *Quantize) checkSpecs(r *Run, p *quant.Policy) error {
-	f := backends.Features{Classic: true} // the form that packages have
+	f := backends.Features{Classic: r.Recipe.Target.Form != recipes.FormC4}
 	if q.Budget == nil {
 		f.AddLinear(backends.LinearOf(p.Default))
 		f.AddLinear(backends.LinearOf(p.Table))

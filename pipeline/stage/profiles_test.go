@@ -28,6 +28,7 @@ func TestBackendsRefused(t *testing.T) {
 		{"wide GPUs", "qwen3_5_text", "target: {backends: [opencl], soc: adreno}\nquantize: {block: 32}",
 			"opencl computes short convolutions incorrectly up to engine 3.6.0"},
 		{"form", "llama", `target: {backends: [hexagon]}`, "hexagon runs only graphs in the C4 form"},
+		{"form and engine", "llama", `target: {backends: [hexagon], form: c4}`, "target.form: c4 is not loaded by engines before 3.6.1"},
 		{"windows", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {block: 32}", "opencl ignores attention masks"},
 		{"sinks", "gpt_oss", "target: {backends: [vulkan]}\nquantize: {block: 32}", "vulkan ignores attention sinks"},
 		{"windows with a budget", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {budget: {bpw: 5}, block: 32}",
@@ -41,7 +42,7 @@ func TestBackendsRefused(t *testing.T) {
 				t.Fatalf("%v, want %s", err, c.what)
 			}
 			var positioned *recipes.Error
-			fromRecipe := c.name == "form" || slices.ContainsFunc([]string{"target.backends[", "target.kv_cache", "target.soc"}, func(s string) bool {
+			fromRecipe := c.name == "form" || slices.ContainsFunc([]string{"target.backends[", "target.form", "target.kv_cache", "target.soc"}, func(s string) bool {
 				return strings.HasPrefix(c.what, s)
 			})
 			if errors.As(err, &positioned) != fromRecipe || errors.Is(err, tensor.ErrUnsupported) == fromRecipe {
