@@ -79,13 +79,17 @@ func write(o options) error {
 	case len(there) > 0:
 		return fmt.Errorf("%s is not empty", o.out)
 	}
-	var sizes struct {
+	type sized struct {
 		Vocab int `json:"vocab_size"`
+	}
+	var sizes struct {
+		sized
+		Text sized `json:"text_config"`
 	}
 	if err := json.Unmarshal(config, &sizes); err != nil {
 		return err
 	}
-	if err := writeTokenizer(o.out, o.tokenizer, sizes.Vocab); err != nil {
+	if err := writeTokenizer(o.out, o.tokenizer, max(sizes.Vocab, sizes.Text.Vocab)); err != nil {
 		return err
 	}
 	if o.holes {

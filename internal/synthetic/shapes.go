@@ -48,6 +48,27 @@ var mixtures = map[string]map[string]any{
 	},
 }
 
+// seeing are shapes of models that see, as what config.json says: towers around a small text model.
+var seeing = map[string]map[string]any{
+	"siglip-base": llava(768, 3072, 12, 448, 16),
+	"siglip-tiny": llava(32, 64, 2, 32, 8),
+}
+
+// llava is a shape of LLaVA with a tower of SigLIP in heads of 64, or two.
+func llava(hidden, intermediate, layers, image, patch int) map[string]any {
+	text := shape{hidden: 64, intermediate: 128, layers: 2, heads: 4, kvHeads: 2, headDim: 16, vocab: 512, positions: 2048}.config()
+	return map[string]any{
+		"architectures": []string{"LlavaForConditionalGeneration"}, "model_type": "llava", "torch_dtype": "bfloat16", "text_config": text,
+		"vision_config": map[string]any{
+			"model_type": "siglip_vision_model", "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+			"num_attention_heads": max(hidden/64, 2), "image_size": image, "patch_size": patch, "hidden_act": "gelu_pytorch_tanh",
+			"layer_norm_eps": 1e-6, "num_channels": 3, "vision_use_head": false,
+		},
+		"image_token_index": 510, "projector_hidden_act": "gelu", "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
+		"tie_word_embeddings": true,
+	}
+}
+
 // qwen3Moe is a shape of Qwen 3 with 128 experts.
 func qwen3Moe(layers, hidden, heads, width, vocab int) map[string]any {
 	return map[string]any{
@@ -89,7 +110,12 @@ func names() string {
 				return
 			}
 		}
-		maps.Keys(mixtures)(yield)
+		for n := range maps.Keys(mixtures) {
+			if !yield(n) {
+				return
+			}
+		}
+		maps.Keys(seeing)(yield)
 	}), ", ")
 }
 
@@ -118,6 +144,11 @@ func configOf(o *options) ([]byte, error) {
 		c = s.config()
 	} else if m, ok := mixtures[o.shape]; ok {
 		c = maps.Clone(m)
+	} else if m, ok := seeing[o.shape]; ok {
+		if o.layers != 0 || o.vocab != 0 {
+			return nil, fmt.Errorf("shape %s has its own layers and tokens", o.shape)
+		}
+		return json.MarshalIndent(m, "", "  ")
 	} else {
 		return nil, fmt.Errorf("there is no shape %q, only %s", o.shape, names())
 	}

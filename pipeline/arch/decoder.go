@@ -174,7 +174,7 @@ type Attention struct {
 	// restricts a query to positions p with the same p/Chunk.
 	Window, Chunk int
 	// Bidirectional: a query attends to all positions, also to later ones, or with a Window to those less than Window away on either
-	// side. Without Chunk, Sinks, Slopes and Cap.
+	// side. Without Chunk, Sinks and Cap.
 	Bidirectional bool
 	// OneWay: a token of a picture does not attend to later ones of it, see Decoder.Lookup.
 	OneWay bool
@@ -184,7 +184,7 @@ type Attention struct {
 	// Sinks [Heads], if it has a tensor, are the scores of a key without a value that all queries attend to. Scale does not
 	// apply.
 	Sinks Weight
-	// Slopes, if not nil, are those of ALiBi: head h adds Slopes[h]·(key position - query position) to its scores.
+	// Slopes, if not nil, are those of ALiBi: head h subtracts Slopes[h] times the distance between query and key from its scores.
 	Slopes []float64
 	// Cap bounds scores: Cap·tanh(score/Cap); 0 stands for none.
 	Cap float64

@@ -7,8 +7,13 @@ import (
 
 // encoders is the table of the families that only encode, by "model_type", sorted. The first architecture of each has no head.
 var encoders = []family{
-	{"bert", []string{"BertModel", "BertForMaskedLM"}, encoder{root: "bert."}.describe},
+	{"bert", []string{"BertModel", "BertForMaskedLM", "JinaBertModel", "JinaBertForMaskedLM"}, describeBERT},
+	{"gte", []string{"GteModel", "GteForMaskedLM"}, gte{root: "gte.", code: "Gte", theta: 160_000, types: 1}.describe},
+	{"jina_embeddings_v3", []string{"JinaEmbeddingsV3Model", "JinaEmbeddingsV3ForMaskedLM"}, describeJina3},
 	{"modernbert", []string{"ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"}, describeModernBERT},
+	{"new", []string{"NewModel", "NewForMaskedLM", "NewForTokenClassification"},
+		gte{root: "new.", code: "New", theta: 10_000, types: 2}.describe},
+	{"nomic_bert", []string{"NomicBertModel"}, describeNomicBERT},
 	{"roberta", []string{"RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"}, encoder{root: "roberta.", padded: true}.describe},
 	{"xlm-roberta", []string{"XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"},
 		encoder{root: "roberta.", padded: true}.describe},
@@ -33,6 +38,14 @@ type encoder struct {
 	padded bool
 }
 
+// describeBERT describes the models of model_type bert: BERT, or with biases of the distance jina-embeddings-v2.
+func describeBERT(c *Config) (*Decoder, error) {
+	if word, _ := c.fields.values["position_embedding_type"].(string); word == "alibi" {
+		return describeJina(c)
+	}
+	return encoder{root: "bert."}.describe(c)
+}
+
 func (e encoder) describe(c *Config) (*Decoder, error) {
 	root := c.base(e.root, "embeddings.word_embeddings")
 	b := &builder{
@@ -45,6 +58,9 @@ func (e encoder) describe(c *Config) (*Decoder, error) {
 	b.ungatedKeys("hidden_act", GELU)
 	a := b.unshared("num_attention_heads")
 	a.Bidirectional = true
+	if b.Has("lora_adaptations") {
+		b.Refuse("lora_adaptations", "is not supported: an adapter for every task changes the weights; merge one of them into a checkpoint of model_type jina_embeddings_v3")
+	}
 	b.Only("is_decoder", "false")
 	b.Only("position_embedding_type", `"absolute"`)
 	types := b.Range("type_vocab_size", 1, maxVocab, 2)
@@ -61,34 +77,67 @@ func (e encoder) describe(c *Config) (*Decoder, error) {
 	at := root + "embeddings."
 	b.d.Positions = Weight{at + "position_embeddings.weight", rows, b.d.Hidden}
 	b.d.EmbeddingNorm = b.norms(at + "LayerNorm")
-	segments := at + "token_type_embeddings"
-	if w, ok := b.Tensor(segments + ".weight"); ok && len(w.Shape) == 2 && w.Shape[0] != int64(types) && b.Good("type_vocab_size") {
-		b.Wrong("type_vocab_size", "%d contradicts %s, which is %v", types, segments, w.Shape)
-	}
-	b.d.Segment = b.view(View{
-		Name: segments + ".first", Tensor: segments + ".weight", Rows: b.d.Hidden, Runs: []Run{{Count: b.d.Hidden}},
-	})
-	b.skip("segments of further texts", false, "^"+regexp.QuoteMeta(segments)+`\.weight$`)
+	b.segment(at, types)
 	b.skip("position buffer", false, "^"+regexp.QuoteMeta(at)+"position_ids$")
 	b.skip("head of another task", false, "^("+regexp.QuoteMeta(root)+`pooler|cls|lm_head)\.`)
-	d, err := b.finish(&a, func(_ int, p string) Layer {
+	d, err := b.finishEncoder(&a, func(_ int, p string) Layer {
 		p = strings.Replace(p, "encoder.layers.", "encoder.layer.", 1)
-		x, hidden := a, b.d.Hidden
-		x.Q = b.linear(p+"attention.self.query", hidden, hidden, true)
-		x.K = b.linear(p+"attention.self.key", hidden, hidden, true)
-		x.V = b.linear(p+"attention.self.value", hidden, hidden, true)
-		x.O = b.linear(p+"attention.output.dense", hidden, hidden, true)
 		mlp := b.plainMLP(p+"intermediate.dense", p+"output.dense", b.intermediate, true)
-		return Layer{{Block: &x, SumNorm: b.norms(p + "attention.output.LayerNorm")}, {Block: mlp, SumNorm: b.norms(p + "output.LayerNorm")}}
+		return Layer{{Block: b.bertHeads(p, a), SumNorm: b.norms(p + "attention.output.LayerNorm")}, {Block: mlp, SumNorm: b.norms(p + "output.LayerNorm")}}
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.FinalNorm, d.Head = Norm{}, Linear{}
 	if scored {
 		d.Pooling = b.pairs()
 	}
 	return d, nil
+}
+
+// bertHeads sets q, k, v and o with the names of BERT, p being "encoder.layer.3.".
+func (b *builder) bertHeads(p string, a Attention) *Attention {
+	hidden := b.d.Hidden
+	a.Q = b.linear(p+"attention.self.query", hidden, hidden, true)
+	a.K = b.linear(p+"attention.self.key", hidden, hidden, true)
+	a.V = b.linear(p+"attention.self.value", hidden, hidden, true)
+	a.O = b.linear(p+"attention.output.dense", hidden, hidden, true)
+	return &a
+}
+
+// finishEncoder is finish without a norm and a head after the layers.
+func (b *builder) finishEncoder(a *Attention, f func(i int, prefix string) Layer) (*Decoder, error) {
+	d, err := b.finish(a, f)
+	if err != nil {
+		return nil, err
+	}
+	d.FinalNorm, d.Head = Norm{}, Linear{}
+	return d, nil
+}
+
+// segment adds the vector of the first of so many segments to every token; 0 means that the model has none. The name of the tensor
+// begins with at.
+func (b *builder) segment(at string, types int) {
+	name := at + "token_type_embeddings"
+	w, ok := b.Tensor(name + ".weight")
+	if ok && len(w.Shape) == 2 && w.Shape[0] != int64(types) && b.Good("type_vocab_size") {
+		b.Wrong("type_vocab_size", "%d contradicts %s, which is %v", types, name, w.Shape)
+	}
+	if types == 0 {
+		return
+	}
+	b.d.Segment = b.view(View{Name: name + ".first", Tensor: name + ".weight", Rows: b.d.Hidden, Runs: []Run{{Count: b.d.Hidden}}})
+	b.skip("segments of further texts", false, "^"+regexp.QuoteMeta(name)+`\.weight$`)
+}
+
+// gatedHalves returns a gated MLP whose gate and up are one matrix without bias, in either order; down has one.
+func (b *builder) gatedHalves(both, down string, upFirst bool) *MLP {
+	first := b.part(both+".first", both, b.d.Hidden, false, Run{Count: b.intermediate})
+	second := b.part(both+".second", both, b.d.Hidden, false, Run{Start: b.intermediate, Count: b.intermediate})
+	m := &MLP{Intermediate: b.intermediate, Activation: b.activation, Gate: first, Up: second, Down: b.linear(down, b.d.Hidden, b.intermediate, true)}
+	if upFirst {
+		m.Gate, m.Up = second, first
+	}
+	return m
 }
 
 // classifierName begins the names of the head of a sequence classifier of RoBERTa.

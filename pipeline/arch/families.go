@@ -128,6 +128,8 @@ func pickFamily(c *Config) (f family, architecture string, ok bool) {
 		c.note("%s names no architecture: %s is that of model_type %s", configName, architecture, modelType)
 	case !c.Has("architectures"):
 		c.missing("architectures")
+	case len(list) > 1 && isEncoder(modelType) && !slices.ContainsFunc(list, func(a string) bool { return !slices.Contains(known, a) }):
+		architecture = list[0] // one encoder, saved with the heads of several tasks
 	case len(list) != 1:
 		c.unsupported("architectures", "%d entries, want one", len(list))
 	case !slices.Contains(known, list[0]) && !headless(modelType, known, list[0]):
@@ -137,6 +139,11 @@ func pickFamily(c *Config) (f family, architecture string, ok bool) {
 		architecture = list[0]
 	}
 	return f, architecture, true
+}
+
+// isEncoder reports whether a model type is that of a family that only encodes.
+func isEncoder(modelType string) bool {
+	return slices.ContainsFunc(encoders, func(f family) bool { return f.modelType == modelType })
 }
 
 // headless reports whether an architecture is a known one without its head: Qwen3Model for Qwen3ForCausalLM, which

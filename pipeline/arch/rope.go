@@ -42,6 +42,9 @@ type ropeRules struct {
 	// mscales means that there is no type but default and longrope, and that short_mscale and long_mscale multiply
 	// cosine and sine.
 	mscales bool
+	// ntk enables the type of this name, and besides only default and linear: theta times factor, and all frequencies divided by
+	// factor^(2/dim).
+	ntk bool
 	// missing, if it has a kind, is the default if the file has neither rope_parameters nor rope_scaling.
 	missing ropeParams
 }
@@ -251,6 +254,9 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 	if r.long || r.mscales {
 		known = []string{"default", "longrope"}
 	}
+	if r.ntk {
+		known = []string{"default", "linear", "ntk"}
+	}
 	switch {
 	case slices.Contains(known, kind), kind == "dynamic" && r.alpha && o.Has("alpha"):
 		p.kind = kind
@@ -259,7 +265,7 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 			p.readMscales(o)
 		}
 		return p
-	case kind == "dynamic" && !r.long && !r.mscales:
+	case kind == "dynamic" && !r.long && !r.mscales && !r.ntk:
 		// The factor stretches frequencies only in texts beyond max_position_embeddings.
 		o.Float("factor", 1, maxFactor)
 		c.note("rotary frequencies grow with texts beyond %.0f positions (dynamic) in the original model only", r.context(c))

@@ -24,7 +24,7 @@ func (r ropeRules) originalOf(c, o *Config) func() float64 {
 // readScaling reads the keys of a type.
 func (p *ropeParams) readScaling(o *Config, context float64, original func() float64) {
 	switch p.kind {
-	case "linear":
+	case "linear", "ntk":
 		p.factor = o.Float("factor", 1, maxFactor)
 	case "llama3":
 		p.factor = o.Float("factor", 1, maxFactor)

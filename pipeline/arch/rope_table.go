@@ -20,18 +20,27 @@ import (
 //	          within the original length (arXiv 2309.00071)
 //	longrope  f_j / short_j, and f_j / long_j for texts beyond the original length (arXiv 2402.13753)
 //	dynamic   theta · alpha^(dim/(dim-2)) in place of theta
+//	ntk       theta · factor in place of theta, and f_j / factor^(2/dim)
 //	proportional  f_j / factor for the first pairs, 0 for the others
 func (p ropeParams) table(dim int) Rope {
 	r := Rope{Type: p.kind, Dim: dim, Scale: p.multiplier()}
-	if p.alpha != 0 {
+	switch {
+	case p.alpha != 0:
 		r.InvFreq = powers(stretched(p.theta, p.alpha, dim), dim)
-	} else {
+	case p.kind == "ntk":
+		r.InvFreq = powers(bigFloat(0).Mul(bigFloat(p.theta), bigFloat(p.factor)), dim)
+	default:
 		r.InvFreq = inverseFrequencies(p.theta, dim)
 	}
 	switch p.kind {
 	case "linear":
 		for j, f := range r.InvFreq {
 			r.InvFreq[j] = f / p.factor
+		}
+	case "ntk":
+		root, _ := nthRoot(bigFloat(p.factor), dim/2).Float64()
+		for j, f := range r.InvFreq {
+			r.InvFreq[j] = f / root
 		}
 	case "proportional":
 		turning := int(math.Floor(p.turning * float64(dim) / 2))

@@ -212,7 +212,8 @@ func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, 
 		}
 		if h.slopes != nil {
 			for j := range visible {
-				visible[j] += float32(h.slopes[q.head+r/q.n] * float64(first+j-i))
+				apart := max(first+j-i, i-first-j)
+				visible[j] -= float32(h.slopes[q.head+r/q.n] * float64(apart))
 			}
 		}
 		if h.sinks != nil {

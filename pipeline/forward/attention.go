@@ -24,8 +24,8 @@ func (a attention) check(m *Model) error {
 	}
 	hidden, kv := m.decoder.Hidden, q/a.Heads*a.KVHeads
 	switch {
-	case a.Bidirectional && (a.Chunk != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Cap != 0):
-		return fmt.Errorf("attention to later positions together with chunks, sinks, slopes or a cap: %w", tensor.ErrUnsupported)
+	case a.Bidirectional && (a.Chunk != 0 || a.Sinks.Tensor != "" || a.Cap != 0):
+		return fmt.Errorf("attention to later positions together with chunks, sinks or a cap: %w", tensor.ErrUnsupported)
 	case !finite(a.Scale, 0) || !finite(a.Cap, 0) || !finite(a.Clip, 0) || a.Window < 0 || a.Chunk < 0:
 		return fmt.Errorf("scale %v, cap %v, clip %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Clip, a.Window, a.Chunk, tensor.ErrCorrupt)
 	case a.Slopes != nil && len(a.Slopes) != a.Heads:

@@ -89,8 +89,8 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 func checkAttention(a *arch.Attention) error {
 	var what string
 	switch {
-	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
-		what = "attention to later positions together with capped scores, sinks, biases or chunks"
+	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Chunk != 0):
+		what = "attention to later positions together with capped scores, sinks or chunks"
 	case a.Square != 0 && (!a.Bidirectional || a.Window != 0):
 		what = "causal attention or windows within squares of patches"
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):

@@ -31,6 +31,9 @@ func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) val
 	if window := b.bounded(a.Window); window > 0 {
 		s = b.binary(at+"scores_near", mnn.BinaryAdd, s, b.nearMask(window))
 	}
+	if a.Slopes != nil {
+		s = b.binary(at+"scores_biased", mnn.BinaryAdd, s, b.distanceBias(a.Slopes))
+	}
 	if b.padding != nil {
 		s = b.binary(at+"scores_masked", mnn.BinaryAdd, s, *b.padding)
 	}
@@ -55,11 +58,32 @@ func (b *builder) nearMask(window int) value {
 	name := "/mask/near_" + strconv.Itoa(window)
 	return b.shares(name, func() value {
 		b.condition(masksWithin)
-		apart := b.shares("/mask/apart", func() value {
-			return b.unary("/mask/apart", mnn.UnaryAbs, b.toFloat("/mask/distance_float", b.distance()))
-		})
-		left := b.binary(name+"/left", mnn.BinaryMinimum, b.binary(name+"/within", mnn.BinarySub, b.scalarFloat(float64(window-1)), apart), b.scalarFloat(0))
+		left := b.binary(name+"/left", mnn.BinaryMinimum, b.binary(name+"/within", mnn.BinarySub, b.scalarFloat(float64(window-1)), b.apart()), b.scalarFloat(0))
 		return b.explicit(name, b.times(name+"/scores", b.binary(name+"/bad", mnn.BinaryMaximum, left, b.scalarFloat(-1)), hidden))
+	})
+}
+
+// apart is the distance between query and key, [tokens, tokens].
+func (b *builder) apart() value {
+	return b.shares("/mask/apart", func() value {
+		return b.unary("/mask/apart", mnn.UnaryAbs, b.toFloat("/mask/distance_float", b.distance()))
+	})
+}
+
+// distanceBias is what heads with these slopes add to their scores, [1, heads, tokens, tokens].
+func (b *builder) distanceBias(slopes []float64) value {
+	name := "/mask/distance_bias_" + strconv.Itoa(len(slopes))
+	return b.shares(fmt.Sprint(name, slopes), func() value {
+		b.condition(masksWithin)
+		b.maskBytes += 4 * len(slopes)
+		factors := make([]float32, len(slopes))
+		for i, s := range slopes {
+			factors[i] = float32(-s)
+		}
+		dims := []int32{1, int32(len(slopes)), 1, 1}
+		perHead := b.shared(fmt.Sprint("slopes", slopes), &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: factors})
+		apart := b.op(name+"/apart", mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, b.apart())
+		return b.binary(name, mnn.BinaryMul, apart, perHead)
 	})
 }
 

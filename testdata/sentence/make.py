@@ -26,6 +26,9 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "pipeline" / "arch" / "testdata"))
 from make import content, randomise, rope  # noqa: E402
 
+sys.path.insert(0, str(HERE))
+import published  # noqa: E402
+
 TEXTS = [
     "Look at this: what is different?", "The cat sat.", "a", "A rather longer sentence, with commas, (brackets) and an end!", "Ünïcödé café 中文 text — 123",
     "  spaces   and\ttabs\nand lines  ", " ".join(["among the vicissitudes incident to life"] * 5),
@@ -45,8 +48,42 @@ MODERN = dict(hidden_size=48, intermediate_size=72, num_hidden_layers=4, num_att
 GEMMA = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=1, head_dim=16,
              max_position_embeddings=256, query_pre_attn_scalar=16, sliding_window=16, use_bidirectional_attention=True)
 FULL, SLIDING = "full_attention", "sliding_attention"
+NOMIC = dict(
+    model_type="nomic_bert", architectures=["NomicBertModel"], auto_map={
+        "AutoConfig": "configuration_hf_nomic_bert.NomicBertConfig", "AutoModel": "modeling_hf_nomic_bert.NomicBertModel",
+        "AutoModelForMaskedLM": "modeling_hf_nomic_bert.NomicBertForPreTraining"},
+    activation_function="swiglu", attn_pdrop=0.0, causal=False, dense_seq_output=True, embd_pdrop=0.0, fused_bias_fc=True, fused_dropout_add_ln=True,
+    initializer_range=0.02, layer_norm_epsilon=1e-12, max_trained_positions=256, mlp_fc1_bias=False, mlp_fc2_bias=False, n_embd=48, n_head=4, n_inner=256,
+    n_layer=3, n_positions=512, pad_vocab_size_multiple=64, parallel_block=False, parallel_block_tied_norm=False, prenorm=False, qkv_proj_bias=False,
+    reorder_and_upcast_attn=False, resid_pdrop=0.0, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+    rotary_scaling_factor=None, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True, summary_activation=None, summary_first_dropout=0.0,
+    summary_proj_to_labels=True, summary_type="cls_index", summary_use_proj=True, type_vocab_size=2, use_cache=True, use_flash_attn=True, use_rms_norm=False,
+    use_xentropy=True)
+JINA = dict(
+    model_type="bert", architectures=["JinaBertModel"], auto_map={
+        "AutoConfig": "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig",
+        "AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel",
+        "AutoModelForMaskedLM": "jinaai/jina-bert-implementation--modeling_bert.JinaBertForMaskedLM"},
+    attention_probs_dropout_prob=0.0, attn_implementation=None, classifier_dropout=None, emb_pooler="mean", feed_forward_type="geglu",
+    gradient_checkpointing=False, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=48, initializer_range=0.02, intermediate_size=96,
+    layer_norm_eps=1e-12, max_position_embeddings=256, model_max_length=256, num_attention_heads=4, num_hidden_layers=3,
+    position_embedding_type="alibi", type_vocab_size=2, use_cache=True)
+GTE = dict(
+    model_type="new", architectures=["NewModel"], auto_map={
+        "AutoConfig": "Alibaba-NLP/new-impl--configuration.NewConfig", "AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel",
+        "AutoModelForMaskedLM": "Alibaba-NLP/new-impl--modeling.NewForMaskedLM"},
+    attention_probs_dropout_prob=0.0, classifier_dropout=None, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=48, initializer_range=0.02,
+    intermediate_size=96, layer_norm_eps=1e-12, layer_norm_type="layer_norm", logn_attention_clip1=False, logn_attention_scale=False,
+    max_position_embeddings=256, num_attention_heads=4, num_hidden_layers=3, pack_qkv=True, position_embedding_type="rope",
+    rope_scaling={"factor": 2.0, "type": "ntk"}, rope_theta=500000, type_vocab_size=0, unpad_inputs=False, use_memory_efficient_attention=False)
+SNOWFLAKE = dict(
+    GTE, model_type="gte", architectures=["GteModel"], auto_map={
+        "AutoConfig": "configuration_hf_alibaba_nlp_gte.GteConfig", "AutoModel": "modeling_hf_alibaba_nlp_gte.GteModel"},
+    layer_norm_eps=1e-12, rope_scaling=None, rope_theta=160000, type_vocab_size=1, matryoshka_dimensions=[24], unpad_inputs="true",
+    use_memory_efficient_attention="true")
 
-# By name: the class of the config, that of the model, options, the tokenizer, and the pooling.
+# By name: the class of the config, that of the model, options, the tokenizer, and the pooling. A class of published.py has no class of
+# a config: its options are the file.
 CHECKPOINTS = {
     "bert-cls": ("BertConfig", "BertModel", BERT, "wordpiece", "cls normalize"),
     "bert-mean": ("BertConfig", "BertModel", dict(
@@ -80,6 +117,40 @@ CHECKPOINTS = {
         MODERN, hidden_size=60, num_attention_heads=6, num_hidden_layers=3, local_attention=128, global_attn_every_n_layers=2,
         hidden_activation="silu", rope_parameters={
             FULL: {"rope_type": "default", "rope_theta": 80000.0}, SLIDING: {"rope_type": "default", "rope_theta": 500.0}}), "pieces", "cls normalize"),
+    "nomic-mean": (None, published.Nomic, NOMIC, "wordpiece", "mean"),
+    "nomic-scaled": (None, published.Nomic, dict(
+        NOMIC, n_embd=60, n_head=6, n_inner=200, n_layer=2, rotary_emb_fraction=0.6, rotary_scaling_factor=2, max_trained_positions=200, rotary_emb_base=10000,
+        activation_function="geglu", mlp_fc1_bias=True, mlp_fc2_bias=True, type_vocab_size=0, layer_norm_epsilon=1e-5), "wordpiece", "mean normalize"),
+    "nomic-cls": (None, published.Nomic, dict(
+        NOMIC, n_embd=32, n_head=2, n_layer=1, n_inner=300, qkv_proj_bias=True, mlp_fc2_bias=True, type_vocab_size=1, pad_vocab_size_multiple=1),
+        "wordpiece", "cls normalize"),
+    "nomic-saved": ("NomicBertConfig", "NomicBertModel", dict(
+        hidden_size=40, intermediate_size=72, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=256, **rope(rope_theta=700.0)),
+        "wordpiece", "mean normalize"),
+    "jina3-mean": ("JinaEmbeddingsV3Config", "JinaEmbeddingsV3Model", dict(BERT, max_position_embeddings=256), "unigram", "mean normalize"),
+    "jina3-cls": ("JinaEmbeddingsV3Config", "JinaEmbeddingsV3Model", dict(
+        BERT, hidden_size=60, num_attention_heads=6, intermediate_size=84, num_hidden_layers=2, type_vocab_size=2, layer_norm_eps=1e-12,
+        hidden_act="gelu_new", **rope(rope_theta=500.0)), "unigram", "cls"),
+    "jina3-masked": ("JinaEmbeddingsV3Config", "JinaEmbeddingsV3ForMaskedLM", dict(
+        BERT, hidden_size=32, num_attention_heads=2, num_hidden_layers=1, **rope(rope_type="linear", rope_theta=1e4, factor=2.0)), "unigram", "mean"),
+    "jina-mean": (None, published.Jina, JINA, "wordpiece", "mean"),
+    "jina-heads": (None, published.Jina, dict(
+        JINA, hidden_size=60, num_attention_heads=6, intermediate_size=64, num_hidden_layers=2, feed_forward_type="reglu", type_vocab_size=1,
+        layer_norm_eps=1e-5), "wordpiece", "mean normalize"),
+    "jina-masked": (None, published.Jina, dict(
+        JINA, architectures=["JinaBertForMaskedLM"], hidden_size=32, num_attention_heads=2, num_hidden_layers=1), "bytes", "cls normalize"),
+    "new-cls": (None, published.Gte, GTE, "wordpiece", "cls"),
+    "new-tokens": (None, published.Gte, dict(
+        GTE, architectures=["NewModel", "NewForTokenClassification"], hidden_size=60, num_attention_heads=6, num_hidden_layers=2, intermediate_size=72,
+        rope_scaling={"factor": 8.0, "type": "ntk"}, rope_theta=20000, type_vocab_size=1), "unigram", "cls normalize"),
+    "new-apart": (None, published.Gte, dict(
+        GTE, hidden_size=32, num_attention_heads=2, num_hidden_layers=2, pack_qkv=False, rope_scaling=None, rope_theta=1e4, type_vocab_size=2,
+        hidden_act="silu", layer_norm_eps=1e-6), "wordpiece", "mean normalize"),
+    "gte-saved": ("GteConfig", "GteModel", dict(
+        BERT, hidden_size=36, num_attention_heads=3, num_hidden_layers=2, type_vocab_size=0, **rope(rope_type="linear", rope_theta=160000.0, factor=1.07)),
+        "wordpiece", "cls normalize"),
+    "gte-masked": ("GteConfig", "GteForMaskedLM", dict(BERT, intermediate_size=80, num_hidden_layers=1, type_vocab_size=1, hidden_act="silu"), "unigram", "mean"),
+    "gte-snowflake": (None, published.Gte, SNOWFLAKE, "unigram", "cls normalize"),
     "qwen3-embedding": ("Qwen3Config", "Qwen3Model", dict(QWEN3, tie_word_embeddings=True), "chat", "lasttoken normalize"),
     "qwen3-embedding-mean": ("Qwen3Config", "Qwen3ForCausalLM", dict(
         QWEN3, hidden_size=40, num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_hidden_layers=2, tie_word_embeddings=False, attention_bias=True),
@@ -217,11 +288,22 @@ def golden(model, t, mode, name):
         pairs = [t.encode(QUERY, d).ids for d in DOCUMENTS]
         return {"query": QUERY, "documents": DOCUMENTS, "ids": pairs, "scores": [model(input_ids=torch.tensor([ids])).logits[0, 0].item() for ids in pairs]}
     ids = [t.encode(x).ids for x in TEXTS]
-    if hasattr(model, "bert"):
-        model = model.bert
-    model = getattr(model, "model", model)
-    vectors = [vector(pool(model(input_ids=torch.tensor([i])).last_hidden_state[0], mode, name)) for i in ids]
+    model = getattr(model, getattr(model, "base_model_prefix", ""), model)  # without a head
+
+    def states(i):
+        out = model(torch.tensor([i]))
+        return out if torch.is_tensor(out) else out.last_hidden_state
+    vectors = [vector(pool(states(i)[0], mode, name)) for i in ids]
     return {"texts": TEXTS, "ids": ids, "vectors": vectors}
+
+
+def save_published(model, config, width, rng, path):
+    """Writes the tensors of a class of published.py, with the head that the last architecture has besides."""
+    head = {"JinaBertForMaskedLM": "cls.predictions.transform.dense", "NewForTokenClassification": "classifier"}.get(config["architectures"][-1])
+    tensors = {(model.prefix if head else "") + k: v for k, v in model.state_dict().items()}
+    if head:
+        tensors[head + ".weight"], tensors[head + ".bias"] = torch.randn(1, width, generator=rng), torch.zeros(1)
+    save_file({k: v.to(torch.bfloat16).contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt"})
 
 
 def make(name, dir):
@@ -241,15 +323,24 @@ def make(name, dir):
                            (t.token_to_id(f"[{x}]") for x in ("PAD", "CLS", "SEP", "CLS", "SEP"))))
     if kind == "chat":
         special = dict(pad_token_id=None, bos_token_id=t.token_to_id("<|endoftext|>"), eos_token_id=t.token_to_id("<|im_end|>"))
-    config = getattr(transformers, config_class)(vocab_size=vocab, **special, **options)
-    config._attn_implementation = "eager"
-    model = getattr(transformers, model_class)(config).float().eval()
+    if config_class is None:
+        written = dict(options, vocab_size=vocab, dtype="bfloat16", **special)
+        model = model_class(written).eval()
+    else:
+        config = getattr(transformers, config_class)(vocab_size=vocab, **special, **options)
+        config._attn_implementation = "eager"
+        model = getattr(transformers, model_class)(config).float().eval()
     randomise(model, rng, None)
     with torch.no_grad():
         out = golden(model, t, mode, name)
-    model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
-    (dir / "generation_config.json").unlink(missing_ok=True)
-    written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
+    if config_class is None:
+        width = written.get("hidden_size", written.get("n_embd"))
+        save_published(model, written, width, rng, dir / "model.safetensors")
+    else:
+        width = config.hidden_size
+        model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
+        (dir / "generation_config.json").unlink(missing_ok=True)
+        written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
     if kind == "chat":
         written["architectures"] = ["Qwen3ForCausalLM"]  # as those of its authors, also without the head
     if "global_attn_every_n_layers" in options:  # the keys of files on the hub
@@ -262,7 +353,7 @@ def make(name, dir):
     t.save(str(dir / "tokenizer.json"))
     write(dir / "tokenizer_config.json", settings)
     if mode not in ("answers", "pairs"):
-        dense = layers(mode, config.hidden_size)
+        dense = layers(mode, width)
         parts = [("Transformer", ""), ("Pooling", "1_Pooling")] + [("Dense", at) for at, *_ in dense]
         parts += [("Normalize", f"{len(parts)}_Normalize")] * ("normalize" in mode)
         for at, rows, columns, tanh in dense:
@@ -279,7 +370,7 @@ def make(name, dir):
         (dir / "1_Pooling").mkdir()
         modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
         write(dir / "1_Pooling" / "config.json", {
-            "word_embedding_dimension": config.hidden_size, **{f"pooling_mode_{m}": m.split("_")[0] in mode and m in (
+            "word_embedding_dimension": width, **{f"pooling_mode_{m}": m.split("_")[0] in mode and m in (
                 "cls_token", "mean_tokens", "lasttoken") for m in modes}, "include_prompt": True})
         write(dir / "sentence_bert_config.json", {"max_seq_length": 120, "do_lower_case": False})
     for file in dir.rglob("*"):

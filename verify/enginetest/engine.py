@@ -12,6 +12,7 @@ Reads one JSON object a line from standard input and answers with one JSON objec
     {"package": DIR, "config": {...}, "embed": ["..."]}                            vector of each text, of an embedding model
     {"package": DIR, "config": {...}, "reranker": "gte" or "qwen3", "query": "...", "instruct": "...", "documents": ["..."]}
                                                                                    score of each document, all at once and one by one
+    {"package": DIR, "config": {...}, "time": N, "images": [...]}                  seconds of each of N times that the tower reads the pictures
 
 A script feeds ids, call by call; null starts a new conversation. Pictures are red, green and blue bytes.
 
@@ -22,6 +23,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -68,6 +70,8 @@ def run(job):
     if "bytes" in job:
         return {"ids": [list(map(int, llm.tokenizer_encode(base64.b64decode(t)))) for t in job["bytes"]],
                 "prints": [prints(llm, i) for i in range(-2, job["decode"])]}
+    if "time" in job:
+        return {"seconds": [seconds(llm, [picture(x) for x in job["images"]]) for _ in range(job["time"])]}
     rows, read = 0, []
     with open(job["out"], "wb") as f:
         for ids in job["script"]:
@@ -84,6 +88,13 @@ def run(job):
             f.write(got.tobytes())
             rows += got.size
     return {"rows": rows, "ids": read}
+
+
+def seconds(llm, images):
+    text = " ".join(f"<img>image_{i}</img>" for i in range(len(images)))
+    begin = time.perf_counter()
+    llm.tokenizer_encode({"text": text, "images": images})
+    return time.perf_counter() - begin
 
 
 def picture(x):

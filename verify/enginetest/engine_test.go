@@ -43,6 +43,9 @@ type job struct {
 	Query     string   `json:"query,omitempty"`
 	Instruct  string   `json:"instruct,omitempty"`
 	Documents []string `json:"documents,omitempty"`
+	// Of a tower that is timed.
+	Time   int         `json:"time,omitempty"`
+	Images []imageData `json:"images,omitempty"`
 }
 
 type answer struct {
@@ -52,10 +55,11 @@ type answer struct {
 	// Prints is nil where the engine prints no UTF-8.
 	Prints  []*string   `json:"prints"`
 	Vectors [][]float32 `json:"vectors"`
+	Seconds []float64   `json:"seconds"`
 }
 
 // engines starts a worker for every installed version, oldest first.
-func engines(t *testing.T) []*engine {
+func engines(t testing.TB) []*engine {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
 	if err != nil || len(dirs) == 0 {
@@ -71,7 +75,7 @@ func engines(t *testing.T) []*engine {
 }
 
 // startWorker runs a script of this folder with the Python of a virtual environment, until the test ends.
-func startWorker(t *testing.T, venv string, script ...string) (io.WriteCloser, *bufio.Scanner) {
+func startWorker(t testing.TB, venv string, script ...string) (io.WriteCloser, *bufio.Scanner) {
 	t.Helper()
 	python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
 	if err != nil {

@@ -55,7 +55,13 @@ func (e *engine) conversation(t *testing.T, pkg string, config map[string]any, s
 }
 
 // prepared writes into config.json how a package runs its towers, which the engine reads before a caller can set anything.
-func prepared(t *testing.T, pkg, precision, memory string) {
+func prepared(t testing.TB, pkg, precision, memory string) {
+	t.Helper()
+	preparedFor(t, pkg, precision, memory, 1)
+}
+
+// preparedFor is prepared for a number of threads.
+func preparedFor(t testing.TB, pkg, precision, memory string, threads int) {
 	t.Helper()
 	path := filepath.Join(pkg, "config.json")
 	b, err := os.ReadFile(path)
@@ -69,7 +75,7 @@ func prepared(t *testing.T, pkg, precision, memory string) {
 	if config["mllm"] == nil {
 		t.Fatal("config.json does not say how towers are run")
 	}
-	config["mllm"] = map[string]any{"backend_type": "cpu", "thread_num": 1, "precision": precision, "memory": memory}
+	config["mllm"] = map[string]any{"backend_type": "cpu", "thread_num": threads, "precision": precision, "memory": memory}
 	if b, err = json.Marshal(config); err == nil {
 		err = os.WriteFile(path, b, 0o666)
 	}

@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -37,9 +38,14 @@ type config struct {
 	Vocab        int64   `json:"vocab_size"`
 	Tied         bool    `json:"tie_word_embeddings"`
 	Range        float64 `json:"initializer_range"`
+
+	// Of a model that sees, and then the rest is that of its text model.
+	Text   *config `json:"text_config"`
+	Vision *vision `json:"vision_config"`
 }
 
-// New makes up the checkpoint of a config.json. Model types are llama, qwen2 and qwen3; qwen3_moe, deepseek_v3 and gpt_oss.
+// New makes up the checkpoint of a config.json. Model types are llama, qwen2 and qwen3; qwen3_moe, deepseek_v3 and gpt_oss; llava
+// with a tower of siglip_vision_model and one of the first three.
 // With a quantization_config of fp8 (all but gpt_oss) or mxfp4 (gpt_oss) the tensors are those of such a checkpoint.
 func New(configJSON []byte, seed uint64) (*Source, error) { return made(configJSON, seed, false) }
 
@@ -51,6 +57,15 @@ func made(configJSON []byte, seed uint64, stacked bool) (*Source, error) {
 	if err := json.Unmarshal(configJSON, &c); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
+	prefix := ""
+	if c.ModelType == "llava" && c.Text != nil && c.Vision != nil {
+		v := c.Vision
+		c, prefix = *c.Text, "language_model."
+		c.Vision, c.Range = v, cmp.Or(c.Range, 0.02)
+		if v.Hidden <= 0 || v.Patch <= 0 || v.Image < v.Patch {
+			return nil, fmt.Errorf("config.json: vision_config: hidden_size %d, image_size %d, patch_size %d", v.Hidden, v.Image, v.Patch)
+		}
+	}
 	if c.Hidden <= 0 || c.Heads <= 0 || c.KVHeads <= 0 {
 		return nil, fmt.Errorf("config.json: hidden_size %d, num_attention_heads %d, num_key_value_heads %d", c.Hidden, c.Heads, c.KVHeads)
 	}
@@ -58,8 +73,11 @@ func made(configJSON []byte, seed uint64, stacked bool) (*Source, error) {
 		c.HeadDim = c.Hidden / c.Heads
 	}
 	c.Stacked = stacked
-	l := &list{config: &c}
+	l := &list{config: &c, prefix: prefix}
 	l.model()
+	if c.Vision != nil {
+		l.tower(c.Vision)
+	}
 	if l.err != nil {
 		return nil, l.err
 	}
@@ -70,8 +88,9 @@ func made(configJSON []byte, seed uint64, stacked bool) (*Source, error) {
 // list is the tensors of a config as they are added.
 type list struct {
 	*config
-	infos []tensor.Info
-	err   error
+	prefix string // of the text model
+	infos  []tensor.Info
+	err    error
 }
 
 func (l *list) add(name string, t tensor.DType, shape ...int64) {
@@ -83,9 +102,9 @@ func (l *list) add(name string, t tensor.DType, shape ...int64) {
 }
 
 func (l *list) model() {
-	l.add("model.embed_tokens.weight", tensor.BF16, l.Vocab, l.Hidden)
+	l.add(l.prefix+"model.embed_tokens.weight", tensor.BF16, l.Vocab, l.Hidden)
 	for i := range l.Layers {
-		p := fmt.Sprintf("model.layers.%d.", i)
+		p := fmt.Sprintf("%smodel.layers.%d.", l.prefix, i)
 		switch l.ModelType {
 		case "deepseek_v3":
 			l.deepSeek(i, p)
@@ -99,9 +118,9 @@ func (l *list) model() {
 			l.gated(p+"mlp.", l.Intermediate)
 		}
 	}
-	l.add("model.norm.weight", tensor.BF16, l.Hidden)
+	l.add(l.prefix+"model.norm.weight", tensor.BF16, l.Hidden)
 	if !l.Tied {
-		l.add("lm_head.weight", tensor.BF16, l.Vocab, l.Hidden)
+		l.add(l.prefix+"lm_head.weight", tensor.BF16, l.Vocab, l.Hidden)
 	}
 }
 
@@ -143,7 +162,7 @@ func (s *Source) Open(name string) (*io.SectionReader, error) {
 	if t := s.infos[i]; t.DType != tensor.BF16 {
 		return io.NewSectionReader(&narrow{weights: w, info: t}, 0, t.Size), nil
 	}
-	if strings.HasSuffix(name, "norm.weight") {
+	if strings.HasSuffix(name, ".weight") && len(s.infos[i].Shape) == 1 { // of a norm
 		w.scale = 0
 	}
 	return io.NewSectionReader(w, 0, s.infos[i].Size), nil
