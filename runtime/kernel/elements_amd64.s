@@ -274,6 +274,240 @@ DATA siluBias<>+56(SB)/4, $0x0000007f
 DATA siluBias<>+60(SB)/4, $0x0000007f
 GLOBL siluBias<>(SB), RODATA|NOPTR, $64
 
+DATA gelu135135<>+0(SB)/4, $0x4803f7c0
+DATA gelu135135<>+4(SB)/4, $0x4803f7c0
+DATA gelu135135<>+8(SB)/4, $0x4803f7c0
+DATA gelu135135<>+12(SB)/4, $0x4803f7c0
+DATA gelu135135<>+16(SB)/4, $0x4803f7c0
+DATA gelu135135<>+20(SB)/4, $0x4803f7c0
+DATA gelu135135<>+24(SB)/4, $0x4803f7c0
+DATA gelu135135<>+28(SB)/4, $0x4803f7c0
+DATA gelu135135<>+32(SB)/4, $0x4803f7c0
+DATA gelu135135<>+36(SB)/4, $0x4803f7c0
+DATA gelu135135<>+40(SB)/4, $0x4803f7c0
+DATA gelu135135<>+44(SB)/4, $0x4803f7c0
+DATA gelu135135<>+48(SB)/4, $0x4803f7c0
+DATA gelu135135<>+52(SB)/4, $0x4803f7c0
+DATA gelu135135<>+56(SB)/4, $0x4803f7c0
+DATA gelu135135<>+60(SB)/4, $0x4803f7c0
+GLOBL gelu135135<>(SB), RODATA|NOPTR, $64
+
+DATA geluLow<>+0(SB)/4, $0xc0a00000
+DATA geluLow<>+4(SB)/4, $0xc0a00000
+DATA geluLow<>+8(SB)/4, $0xc0a00000
+DATA geluLow<>+12(SB)/4, $0xc0a00000
+DATA geluLow<>+16(SB)/4, $0xc0a00000
+DATA geluLow<>+20(SB)/4, $0xc0a00000
+DATA geluLow<>+24(SB)/4, $0xc0a00000
+DATA geluLow<>+28(SB)/4, $0xc0a00000
+DATA geluLow<>+32(SB)/4, $0xc0a00000
+DATA geluLow<>+36(SB)/4, $0xc0a00000
+DATA geluLow<>+40(SB)/4, $0xc0a00000
+DATA geluLow<>+44(SB)/4, $0xc0a00000
+DATA geluLow<>+48(SB)/4, $0xc0a00000
+DATA geluLow<>+52(SB)/4, $0xc0a00000
+DATA geluLow<>+56(SB)/4, $0xc0a00000
+DATA geluLow<>+60(SB)/4, $0xc0a00000
+GLOBL geluLow<>(SB), RODATA|NOPTR, $64
+
+DATA geluHigh<>+0(SB)/4, $0x40a00000
+DATA geluHigh<>+4(SB)/4, $0x40a00000
+DATA geluHigh<>+8(SB)/4, $0x40a00000
+DATA geluHigh<>+12(SB)/4, $0x40a00000
+DATA geluHigh<>+16(SB)/4, $0x40a00000
+DATA geluHigh<>+20(SB)/4, $0x40a00000
+DATA geluHigh<>+24(SB)/4, $0x40a00000
+DATA geluHigh<>+28(SB)/4, $0x40a00000
+DATA geluHigh<>+32(SB)/4, $0x40a00000
+DATA geluHigh<>+36(SB)/4, $0x40a00000
+DATA geluHigh<>+40(SB)/4, $0x40a00000
+DATA geluHigh<>+44(SB)/4, $0x40a00000
+DATA geluHigh<>+48(SB)/4, $0x40a00000
+DATA geluHigh<>+52(SB)/4, $0x40a00000
+DATA geluHigh<>+56(SB)/4, $0x40a00000
+DATA geluHigh<>+60(SB)/4, $0x40a00000
+GLOBL geluHigh<>(SB), RODATA|NOPTR, $64
+
+DATA geluMinusOne<>+0(SB)/4, $0xbf800000
+DATA geluMinusOne<>+4(SB)/4, $0xbf800000
+DATA geluMinusOne<>+8(SB)/4, $0xbf800000
+DATA geluMinusOne<>+12(SB)/4, $0xbf800000
+DATA geluMinusOne<>+16(SB)/4, $0xbf800000
+DATA geluMinusOne<>+20(SB)/4, $0xbf800000
+DATA geluMinusOne<>+24(SB)/4, $0xbf800000
+DATA geluMinusOne<>+28(SB)/4, $0xbf800000
+DATA geluMinusOne<>+32(SB)/4, $0xbf800000
+DATA geluMinusOne<>+36(SB)/4, $0xbf800000
+DATA geluMinusOne<>+40(SB)/4, $0xbf800000
+DATA geluMinusOne<>+44(SB)/4, $0xbf800000
+DATA geluMinusOne<>+48(SB)/4, $0xbf800000
+DATA geluMinusOne<>+52(SB)/4, $0xbf800000
+DATA geluMinusOne<>+56(SB)/4, $0xbf800000
+DATA geluMinusOne<>+60(SB)/4, $0xbf800000
+GLOBL geluMinusOne<>(SB), RODATA|NOPTR, $64
+
+DATA geluOne<>+0(SB)/4, $0x3f800000
+DATA geluOne<>+4(SB)/4, $0x3f800000
+DATA geluOne<>+8(SB)/4, $0x3f800000
+DATA geluOne<>+12(SB)/4, $0x3f800000
+DATA geluOne<>+16(SB)/4, $0x3f800000
+DATA geluOne<>+20(SB)/4, $0x3f800000
+DATA geluOne<>+24(SB)/4, $0x3f800000
+DATA geluOne<>+28(SB)/4, $0x3f800000
+DATA geluOne<>+32(SB)/4, $0x3f800000
+DATA geluOne<>+36(SB)/4, $0x3f800000
+DATA geluOne<>+40(SB)/4, $0x3f800000
+DATA geluOne<>+44(SB)/4, $0x3f800000
+DATA geluOne<>+48(SB)/4, $0x3f800000
+DATA geluOne<>+52(SB)/4, $0x3f800000
+DATA geluOne<>+56(SB)/4, $0x3f800000
+DATA geluOne<>+60(SB)/4, $0x3f800000
+GLOBL geluOne<>(SB), RODATA|NOPTR, $64
+
+DATA geluCubic<>+0(SB)/4, $0x3d372713
+DATA geluCubic<>+4(SB)/4, $0x3d372713
+DATA geluCubic<>+8(SB)/4, $0x3d372713
+DATA geluCubic<>+12(SB)/4, $0x3d372713
+DATA geluCubic<>+16(SB)/4, $0x3d372713
+DATA geluCubic<>+20(SB)/4, $0x3d372713
+DATA geluCubic<>+24(SB)/4, $0x3d372713
+DATA geluCubic<>+28(SB)/4, $0x3d372713
+DATA geluCubic<>+32(SB)/4, $0x3d372713
+DATA geluCubic<>+36(SB)/4, $0x3d372713
+DATA geluCubic<>+40(SB)/4, $0x3d372713
+DATA geluCubic<>+44(SB)/4, $0x3d372713
+DATA geluCubic<>+48(SB)/4, $0x3d372713
+DATA geluCubic<>+52(SB)/4, $0x3d372713
+DATA geluCubic<>+56(SB)/4, $0x3d372713
+DATA geluCubic<>+60(SB)/4, $0x3d372713
+GLOBL geluCubic<>(SB), RODATA|NOPTR, $64
+
+DATA geluRoot<>+0(SB)/4, $0x3f4c422a
+DATA geluRoot<>+4(SB)/4, $0x3f4c422a
+DATA geluRoot<>+8(SB)/4, $0x3f4c422a
+DATA geluRoot<>+12(SB)/4, $0x3f4c422a
+DATA geluRoot<>+16(SB)/4, $0x3f4c422a
+DATA geluRoot<>+20(SB)/4, $0x3f4c422a
+DATA geluRoot<>+24(SB)/4, $0x3f4c422a
+DATA geluRoot<>+28(SB)/4, $0x3f4c422a
+DATA geluRoot<>+32(SB)/4, $0x3f4c422a
+DATA geluRoot<>+36(SB)/4, $0x3f4c422a
+DATA geluRoot<>+40(SB)/4, $0x3f4c422a
+DATA geluRoot<>+44(SB)/4, $0x3f4c422a
+DATA geluRoot<>+48(SB)/4, $0x3f4c422a
+DATA geluRoot<>+52(SB)/4, $0x3f4c422a
+DATA geluRoot<>+56(SB)/4, $0x3f4c422a
+DATA geluRoot<>+60(SB)/4, $0x3f4c422a
+GLOBL geluRoot<>(SB), RODATA|NOPTR, $64
+
+DATA geluHalf<>+0(SB)/4, $0x3f000000
+DATA geluHalf<>+4(SB)/4, $0x3f000000
+DATA geluHalf<>+8(SB)/4, $0x3f000000
+DATA geluHalf<>+12(SB)/4, $0x3f000000
+DATA geluHalf<>+16(SB)/4, $0x3f000000
+DATA geluHalf<>+20(SB)/4, $0x3f000000
+DATA geluHalf<>+24(SB)/4, $0x3f000000
+DATA geluHalf<>+28(SB)/4, $0x3f000000
+DATA geluHalf<>+32(SB)/4, $0x3f000000
+DATA geluHalf<>+36(SB)/4, $0x3f000000
+DATA geluHalf<>+40(SB)/4, $0x3f000000
+DATA geluHalf<>+44(SB)/4, $0x3f000000
+DATA geluHalf<>+48(SB)/4, $0x3f000000
+DATA geluHalf<>+52(SB)/4, $0x3f000000
+DATA geluHalf<>+56(SB)/4, $0x3f000000
+DATA geluHalf<>+60(SB)/4, $0x3f000000
+GLOBL geluHalf<>(SB), RODATA|NOPTR, $64
+
+DATA gelu378<>+0(SB)/4, $0x43bd0000
+DATA gelu378<>+4(SB)/4, $0x43bd0000
+DATA gelu378<>+8(SB)/4, $0x43bd0000
+DATA gelu378<>+12(SB)/4, $0x43bd0000
+DATA gelu378<>+16(SB)/4, $0x43bd0000
+DATA gelu378<>+20(SB)/4, $0x43bd0000
+DATA gelu378<>+24(SB)/4, $0x43bd0000
+DATA gelu378<>+28(SB)/4, $0x43bd0000
+DATA gelu378<>+32(SB)/4, $0x43bd0000
+DATA gelu378<>+36(SB)/4, $0x43bd0000
+DATA gelu378<>+40(SB)/4, $0x43bd0000
+DATA gelu378<>+44(SB)/4, $0x43bd0000
+DATA gelu378<>+48(SB)/4, $0x43bd0000
+DATA gelu378<>+52(SB)/4, $0x43bd0000
+DATA gelu378<>+56(SB)/4, $0x43bd0000
+DATA gelu378<>+60(SB)/4, $0x43bd0000
+GLOBL gelu378<>(SB), RODATA|NOPTR, $64
+
+DATA gelu17325<>+0(SB)/4, $0x46875a00
+DATA gelu17325<>+4(SB)/4, $0x46875a00
+DATA gelu17325<>+8(SB)/4, $0x46875a00
+DATA gelu17325<>+12(SB)/4, $0x46875a00
+DATA gelu17325<>+16(SB)/4, $0x46875a00
+DATA gelu17325<>+20(SB)/4, $0x46875a00
+DATA gelu17325<>+24(SB)/4, $0x46875a00
+DATA gelu17325<>+28(SB)/4, $0x46875a00
+DATA gelu17325<>+32(SB)/4, $0x46875a00
+DATA gelu17325<>+36(SB)/4, $0x46875a00
+DATA gelu17325<>+40(SB)/4, $0x46875a00
+DATA gelu17325<>+44(SB)/4, $0x46875a00
+DATA gelu17325<>+48(SB)/4, $0x46875a00
+DATA gelu17325<>+52(SB)/4, $0x46875a00
+DATA gelu17325<>+56(SB)/4, $0x46875a00
+DATA gelu17325<>+60(SB)/4, $0x46875a00
+GLOBL gelu17325<>(SB), RODATA|NOPTR, $64
+
+DATA gelu28<>+0(SB)/4, $0x41e00000
+DATA gelu28<>+4(SB)/4, $0x41e00000
+DATA gelu28<>+8(SB)/4, $0x41e00000
+DATA gelu28<>+12(SB)/4, $0x41e00000
+DATA gelu28<>+16(SB)/4, $0x41e00000
+DATA gelu28<>+20(SB)/4, $0x41e00000
+DATA gelu28<>+24(SB)/4, $0x41e00000
+DATA gelu28<>+28(SB)/4, $0x41e00000
+DATA gelu28<>+32(SB)/4, $0x41e00000
+DATA gelu28<>+36(SB)/4, $0x41e00000
+DATA gelu28<>+40(SB)/4, $0x41e00000
+DATA gelu28<>+44(SB)/4, $0x41e00000
+DATA gelu28<>+48(SB)/4, $0x41e00000
+DATA gelu28<>+52(SB)/4, $0x41e00000
+DATA gelu28<>+56(SB)/4, $0x41e00000
+DATA gelu28<>+60(SB)/4, $0x41e00000
+GLOBL gelu28<>(SB), RODATA|NOPTR, $64
+
+DATA gelu3150<>+0(SB)/4, $0x4544e000
+DATA gelu3150<>+4(SB)/4, $0x4544e000
+DATA gelu3150<>+8(SB)/4, $0x4544e000
+DATA gelu3150<>+12(SB)/4, $0x4544e000
+DATA gelu3150<>+16(SB)/4, $0x4544e000
+DATA gelu3150<>+20(SB)/4, $0x4544e000
+DATA gelu3150<>+24(SB)/4, $0x4544e000
+DATA gelu3150<>+28(SB)/4, $0x4544e000
+DATA gelu3150<>+32(SB)/4, $0x4544e000
+DATA gelu3150<>+36(SB)/4, $0x4544e000
+DATA gelu3150<>+40(SB)/4, $0x4544e000
+DATA gelu3150<>+44(SB)/4, $0x4544e000
+DATA gelu3150<>+48(SB)/4, $0x4544e000
+DATA gelu3150<>+52(SB)/4, $0x4544e000
+DATA gelu3150<>+56(SB)/4, $0x4544e000
+DATA gelu3150<>+60(SB)/4, $0x4544e000
+GLOBL gelu3150<>(SB), RODATA|NOPTR, $64
+
+DATA gelu62370<>+0(SB)/4, $0x4773a200
+DATA gelu62370<>+4(SB)/4, $0x4773a200
+DATA gelu62370<>+8(SB)/4, $0x4773a200
+DATA gelu62370<>+12(SB)/4, $0x4773a200
+DATA gelu62370<>+16(SB)/4, $0x4773a200
+DATA gelu62370<>+20(SB)/4, $0x4773a200
+DATA gelu62370<>+24(SB)/4, $0x4773a200
+DATA gelu62370<>+28(SB)/4, $0x4773a200
+DATA gelu62370<>+32(SB)/4, $0x4773a200
+DATA gelu62370<>+36(SB)/4, $0x4773a200
+DATA gelu62370<>+40(SB)/4, $0x4773a200
+DATA gelu62370<>+44(SB)/4, $0x4773a200
+DATA gelu62370<>+48(SB)/4, $0x4773a200
+DATA gelu62370<>+52(SB)/4, $0x4773a200
+DATA gelu62370<>+56(SB)/4, $0x4773a200
+DATA gelu62370<>+60(SB)/4, $0x4773a200
+GLOBL gelu62370<>(SB), RODATA|NOPTR, $64
+
 // func addAVX2(dst *float32, x *float32, y *float32, n int)
 // Requires: AVX
 TEXT ·addAVX2(SB), NOSPLIT, $0-32
@@ -395,6 +629,45 @@ loop1:
 	CMPQ    DX, $0x00000008
 	JLT     loop1done
 	VMULPS  (CX), Y4, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
+// func shiftAVX2(dst *float32, x *float32, n int, term float32)
+// Requires: AVX
+TEXT ·shiftAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS term+24(FP), Y4
+
+loop0:
+	CMPQ    DX, $0x00000020
+	JLT     loop0done
+	VADDPS  (CX), Y4, Y0
+	VADDPS  32(CX), Y4, Y1
+	VADDPS  64(CX), Y4, Y2
+	VADDPS  96(CX), Y4, Y3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x00000020, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000008
+	JLT     loop1done
+	VADDPS  (CX), Y4, Y0
 	VMOVUPS Y0, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
@@ -965,6 +1238,107 @@ loop1done:
 	VZEROUPPER
 	RET
 
+// func engineGELUAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·engineGELUAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS geluLow<>+0(SB), Y12
+	VMOVUPS geluHigh<>+0(SB), Y13
+	VMOVUPS geluMinusOne<>+0(SB), Y14
+	VMOVUPS geluOne<>+0(SB), Y15
+
+loop0:
+	CMPQ        DX, $0x00000010
+	JLT         loop0done
+	VMOVUPS     (CX), Y0
+	VMOVUPS     32(CX), Y5
+	VMULPS      Y0, Y0, Y1
+	VMULPS      Y5, Y5, Y6
+	VMULPS      Y0, Y1, Y1
+	VMULPS      Y5, Y6, Y6
+	VFMADD132PS geluCubic<>+0(SB), Y0, Y1
+	VFMADD132PS geluCubic<>+0(SB), Y5, Y6
+	VMULPS      geluRoot<>+0(SB), Y1, Y1
+	VMULPS      geluRoot<>+0(SB), Y6, Y6
+	VMAXPS      Y1, Y12, Y1
+	VMINPS      Y1, Y13, Y1
+	VMAXPS      Y6, Y12, Y6
+	VMINPS      Y6, Y13, Y6
+	VMULPS      Y1, Y1, Y2
+	VMULPS      Y6, Y6, Y7
+	VADDPS      gelu378<>+0(SB), Y2, Y3
+	VADDPS      gelu378<>+0(SB), Y7, Y8
+	VMOVUPS     gelu28<>+0(SB), Y4
+	VMOVUPS     gelu28<>+0(SB), Y9
+	VFMADD213PS gelu17325<>+0(SB), Y2, Y3
+	VFMADD213PS gelu17325<>+0(SB), Y7, Y8
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y3
+	VFMADD213PS gelu135135<>+0(SB), Y7, Y8
+	VFMADD213PS gelu3150<>+0(SB), Y2, Y4
+	VFMADD213PS gelu3150<>+0(SB), Y7, Y9
+	VFMADD213PS gelu62370<>+0(SB), Y2, Y4
+	VFMADD213PS gelu62370<>+0(SB), Y7, Y9
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y4
+	VFMADD213PS gelu135135<>+0(SB), Y7, Y9
+	VMULPS      Y1, Y3, Y3
+	VMULPS      Y6, Y8, Y8
+	VDIVPS      Y4, Y3, Y3
+	VDIVPS      Y9, Y8, Y8
+	VMAXPS      Y3, Y14, Y3
+	VMINPS      Y3, Y15, Y3
+	VMAXPS      Y8, Y14, Y8
+	VMINPS      Y8, Y15, Y8
+	VADDPS      Y15, Y3, Y3
+	VADDPS      Y15, Y8, Y8
+	VMULPS      Y0, Y3, Y3
+	VMULPS      Y5, Y8, Y8
+	VMULPS      geluHalf<>+0(SB), Y3, Y3
+	VMULPS      geluHalf<>+0(SB), Y8, Y8
+	VMOVUPS     Y3, (AX)
+	VMOVUPS     Y8, 32(AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	SUBQ        $0x00000010, DX
+	JMP         loop0
+
+loop0done:
+loop1:
+	CMPQ        DX, $0x00000008
+	JLT         loop1done
+	VMOVUPS     (CX), Y0
+	VMULPS      Y0, Y0, Y1
+	VMULPS      Y0, Y1, Y1
+	VFMADD132PS geluCubic<>+0(SB), Y0, Y1
+	VMULPS      geluRoot<>+0(SB), Y1, Y1
+	VMAXPS      Y1, Y12, Y1
+	VMINPS      Y1, Y13, Y1
+	VMULPS      Y1, Y1, Y2
+	VADDPS      gelu378<>+0(SB), Y2, Y3
+	VMOVUPS     gelu28<>+0(SB), Y4
+	VFMADD213PS gelu17325<>+0(SB), Y2, Y3
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y3
+	VFMADD213PS gelu3150<>+0(SB), Y2, Y4
+	VFMADD213PS gelu62370<>+0(SB), Y2, Y4
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y4
+	VMULPS      Y1, Y3, Y3
+	VDIVPS      Y4, Y3, Y3
+	VMAXPS      Y3, Y14, Y3
+	VMINPS      Y3, Y15, Y3
+	VADDPS      Y15, Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMULPS      geluHalf<>+0(SB), Y3, Y3
+	VMOVUPS     Y3, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	SUBQ        $0x00000008, DX
+	JMP         loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
 // func rotateAVX2(dst *float32, x *float32, cos *float32, sin *float32, half int, heads int, dim int)
 // Requires: AVX
 TEXT ·rotateAVX2(SB), NOSPLIT, $0-56
@@ -1458,6 +1832,56 @@ loop2:
 	CMPQ    DX, $0x00000008
 	JLT     loop2done
 	VMULPS  (CX), Y4, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func shiftAVX512(dst *float32, x *float32, n int, term float32)
+// Requires: AVX, AVX512F
+TEXT ·shiftAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS term+24(FP), Z4
+
+loop0:
+	CMPQ    DX, $0x00000040
+	JLT     loop0done
+	VADDPS  (CX), Z4, Z0
+	VADDPS  64(CX), Z4, Z1
+	VADDPS  128(CX), Z4, Z2
+	VADDPS  192(CX), Z4, Z3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000100, CX
+	SUBQ    $0x00000040, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000010
+	JLT     loop1done
+	VADDPS  (CX), Z4, Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000010, DX
+	JMP     loop1
+
+loop1done:
+loop2:
+	CMPQ    DX, $0x00000008
+	JLT     loop2done
+	VADDPS  (CX), Y4, Y0
 	VMOVUPS Y0, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
@@ -2349,6 +2773,185 @@ loop2:
 	ADDQ         $0x00000020, BX
 	SUBQ         $0x00000008, DX
 	JMP          loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func engineGELUAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F, FMA3
+TEXT ·engineGELUAVX512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS geluLow<>+0(SB), Z28
+	VMOVUPS geluHigh<>+0(SB), Z29
+	VMOVUPS geluMinusOne<>+0(SB), Z30
+	VMOVUPS geluOne<>+0(SB), Z31
+
+loop0:
+	CMPQ        DX, $0x00000040
+	JLT         loop0done
+	VMOVUPS     (CX), Z0
+	VMOVUPS     64(CX), Z5
+	VMOVUPS     128(CX), Z10
+	VMOVUPS     192(CX), Z15
+	VMULPS      Z0, Z0, Z1
+	VMULPS      Z5, Z5, Z6
+	VMULPS      Z10, Z10, Z11
+	VMULPS      Z15, Z15, Z16
+	VMULPS      Z0, Z1, Z1
+	VMULPS      Z5, Z6, Z6
+	VMULPS      Z10, Z11, Z11
+	VMULPS      Z15, Z16, Z16
+	VFMADD132PS geluCubic<>+0(SB), Z0, Z1
+	VFMADD132PS geluCubic<>+0(SB), Z5, Z6
+	VFMADD132PS geluCubic<>+0(SB), Z10, Z11
+	VFMADD132PS geluCubic<>+0(SB), Z15, Z16
+	VMULPS      geluRoot<>+0(SB), Z1, Z1
+	VMULPS      geluRoot<>+0(SB), Z6, Z6
+	VMULPS      geluRoot<>+0(SB), Z11, Z11
+	VMULPS      geluRoot<>+0(SB), Z16, Z16
+	VMAXPS      Z1, Z28, Z1
+	VMINPS      Z1, Z29, Z1
+	VMAXPS      Z6, Z28, Z6
+	VMINPS      Z6, Z29, Z6
+	VMAXPS      Z11, Z28, Z11
+	VMINPS      Z11, Z29, Z11
+	VMAXPS      Z16, Z28, Z16
+	VMINPS      Z16, Z29, Z16
+	VMULPS      Z1, Z1, Z2
+	VMULPS      Z6, Z6, Z7
+	VMULPS      Z11, Z11, Z12
+	VMULPS      Z16, Z16, Z17
+	VADDPS      gelu378<>+0(SB), Z2, Z3
+	VADDPS      gelu378<>+0(SB), Z7, Z8
+	VADDPS      gelu378<>+0(SB), Z12, Z13
+	VADDPS      gelu378<>+0(SB), Z17, Z18
+	VMOVUPS     gelu28<>+0(SB), Z4
+	VMOVUPS     gelu28<>+0(SB), Z9
+	VMOVUPS     gelu28<>+0(SB), Z14
+	VMOVUPS     gelu28<>+0(SB), Z19
+	VFMADD213PS gelu17325<>+0(SB), Z2, Z3
+	VFMADD213PS gelu17325<>+0(SB), Z7, Z8
+	VFMADD213PS gelu17325<>+0(SB), Z12, Z13
+	VFMADD213PS gelu17325<>+0(SB), Z17, Z18
+	VFMADD213PS gelu135135<>+0(SB), Z2, Z3
+	VFMADD213PS gelu135135<>+0(SB), Z7, Z8
+	VFMADD213PS gelu135135<>+0(SB), Z12, Z13
+	VFMADD213PS gelu135135<>+0(SB), Z17, Z18
+	VFMADD213PS gelu3150<>+0(SB), Z2, Z4
+	VFMADD213PS gelu3150<>+0(SB), Z7, Z9
+	VFMADD213PS gelu3150<>+0(SB), Z12, Z14
+	VFMADD213PS gelu3150<>+0(SB), Z17, Z19
+	VFMADD213PS gelu62370<>+0(SB), Z2, Z4
+	VFMADD213PS gelu62370<>+0(SB), Z7, Z9
+	VFMADD213PS gelu62370<>+0(SB), Z12, Z14
+	VFMADD213PS gelu62370<>+0(SB), Z17, Z19
+	VFMADD213PS gelu135135<>+0(SB), Z2, Z4
+	VFMADD213PS gelu135135<>+0(SB), Z7, Z9
+	VFMADD213PS gelu135135<>+0(SB), Z12, Z14
+	VFMADD213PS gelu135135<>+0(SB), Z17, Z19
+	VMULPS      Z1, Z3, Z3
+	VMULPS      Z6, Z8, Z8
+	VMULPS      Z11, Z13, Z13
+	VMULPS      Z16, Z18, Z18
+	VDIVPS      Z4, Z3, Z3
+	VDIVPS      Z9, Z8, Z8
+	VDIVPS      Z14, Z13, Z13
+	VDIVPS      Z19, Z18, Z18
+	VMAXPS      Z3, Z30, Z3
+	VMINPS      Z3, Z31, Z3
+	VMAXPS      Z8, Z30, Z8
+	VMINPS      Z8, Z31, Z8
+	VMAXPS      Z13, Z30, Z13
+	VMINPS      Z13, Z31, Z13
+	VMAXPS      Z18, Z30, Z18
+	VMINPS      Z18, Z31, Z18
+	VADDPS      Z31, Z3, Z3
+	VADDPS      Z31, Z8, Z8
+	VADDPS      Z31, Z13, Z13
+	VADDPS      Z31, Z18, Z18
+	VMULPS      Z0, Z3, Z3
+	VMULPS      Z5, Z8, Z8
+	VMULPS      Z10, Z13, Z13
+	VMULPS      Z15, Z18, Z18
+	VMULPS      geluHalf<>+0(SB), Z3, Z3
+	VMULPS      geluHalf<>+0(SB), Z8, Z8
+	VMULPS      geluHalf<>+0(SB), Z13, Z13
+	VMULPS      geluHalf<>+0(SB), Z18, Z18
+	VMOVUPS     Z3, (AX)
+	VMOVUPS     Z8, 64(AX)
+	VMOVUPS     Z13, 128(AX)
+	VMOVUPS     Z18, 192(AX)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000100, CX
+	SUBQ        $0x00000040, DX
+	JMP         loop0
+
+loop0done:
+loop1:
+	CMPQ        DX, $0x00000010
+	JLT         loop1done
+	VMOVUPS     (CX), Z0
+	VMULPS      Z0, Z0, Z1
+	VMULPS      Z0, Z1, Z1
+	VFMADD132PS geluCubic<>+0(SB), Z0, Z1
+	VMULPS      geluRoot<>+0(SB), Z1, Z1
+	VMAXPS      Z1, Z28, Z1
+	VMINPS      Z1, Z29, Z1
+	VMULPS      Z1, Z1, Z2
+	VADDPS      gelu378<>+0(SB), Z2, Z3
+	VMOVUPS     gelu28<>+0(SB), Z4
+	VFMADD213PS gelu17325<>+0(SB), Z2, Z3
+	VFMADD213PS gelu135135<>+0(SB), Z2, Z3
+	VFMADD213PS gelu3150<>+0(SB), Z2, Z4
+	VFMADD213PS gelu62370<>+0(SB), Z2, Z4
+	VFMADD213PS gelu135135<>+0(SB), Z2, Z4
+	VMULPS      Z1, Z3, Z3
+	VDIVPS      Z4, Z3, Z3
+	VMAXPS      Z3, Z30, Z3
+	VMINPS      Z3, Z31, Z3
+	VADDPS      Z31, Z3, Z3
+	VMULPS      Z0, Z3, Z3
+	VMULPS      geluHalf<>+0(SB), Z3, Z3
+	VMOVUPS     Z3, (AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	SUBQ        $0x00000010, DX
+	JMP         loop1
+
+loop1done:
+loop2:
+	CMPQ        DX, $0x00000008
+	JLT         loop2done
+	VMOVUPS     (CX), Y0
+	VMULPS      Y0, Y0, Y1
+	VMULPS      Y0, Y1, Y1
+	VFMADD132PS geluCubic<>+0(SB), Y0, Y1
+	VMULPS      geluRoot<>+0(SB), Y1, Y1
+	VMAXPS      Y1, Y28, Y1
+	VMINPS      Y1, Y29, Y1
+	VMULPS      Y1, Y1, Y2
+	VADDPS      gelu378<>+0(SB), Y2, Y3
+	VMOVUPS     gelu28<>+0(SB), Y4
+	VFMADD213PS gelu17325<>+0(SB), Y2, Y3
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y3
+	VFMADD213PS gelu3150<>+0(SB), Y2, Y4
+	VFMADD213PS gelu62370<>+0(SB), Y2, Y4
+	VFMADD213PS gelu135135<>+0(SB), Y2, Y4
+	VMULPS      Y1, Y3, Y3
+	VDIVPS      Y4, Y3, Y3
+	VMAXPS      Y3, Y30, Y3
+	VMINPS      Y3, Y31, Y3
+	VADDPS      Y31, Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMULPS      geluHalf<>+0(SB), Y3, Y3
+	VMOVUPS     Y3, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	SUBQ        $0x00000008, DX
+	JMP         loop2
 
 loop2done:
 	VZEROUPPER

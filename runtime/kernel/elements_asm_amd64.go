@@ -14,6 +14,9 @@ func mulAVX2(dst *float32, x *float32, y *float32, n int)
 func scaleAVX2(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
+func shiftAVX2(dst *float32, x *float32, n int, term float32)
+
+//go:noescape
 func addScaledAVX2(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
@@ -33,6 +36,9 @@ func engineSiLUAVX2(dst *float32, x *float32, n int)
 
 //go:noescape
 func engineSiLUMulAVX2(dst *float32, x *float32, y *float32, n int)
+
+//go:noescape
+func engineGELUAVX2(dst *float32, x *float32, n int)
 
 //go:noescape
 func rotateAVX2(dst *float32, x *float32, cos *float32, sin *float32, half int, heads int, dim int)
@@ -59,6 +65,9 @@ func mulAVX512(dst *float32, x *float32, y *float32, n int)
 func scaleAVX512(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
+func shiftAVX512(dst *float32, x *float32, n int, term float32)
+
+//go:noescape
 func addScaledAVX512(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
@@ -78,6 +87,9 @@ func engineSiLUAVX512(dst *float32, x *float32, n int)
 
 //go:noescape
 func engineSiLUMulAVX512(dst *float32, x *float32, y *float32, n int)
+
+//go:noescape
+func engineGELUAVX512(dst *float32, x *float32, n int)
 
 //go:noescape
 func rotateAVX512(dst *float32, x *float32, cos *float32, sin *float32, half int, heads int, dim int)
@@ -121,6 +133,14 @@ func scaleSIMD(dst *float32, x *float32, n int, factor float32) {
 		scaleAVX512(dst, x, n, factor)
 	} else {
 		scaleAVX2(dst, x, n, factor)
+	}
+}
+
+func shiftSIMD(dst *float32, x *float32, n int, term float32) {
+	if use.avx512 {
+		shiftAVX512(dst, x, n, term)
+	} else {
+		shiftAVX2(dst, x, n, term)
 	}
 }
 
@@ -174,6 +194,14 @@ func engineSiLUMulSIMD(dst *float32, x *float32, y *float32, n int) {
 		engineSiLUMulAVX512(dst, x, y, n)
 	} else {
 		engineSiLUMulAVX2(dst, x, y, n)
+	}
+}
+
+func engineGELUSIMD(dst *float32, x *float32, n int) {
+	if use.avx512 {
+		engineGELUAVX512(dst, x, n)
+	} else {
+		engineGELUAVX2(dst, x, n)
 	}
 }
 

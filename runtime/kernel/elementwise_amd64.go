@@ -40,3 +40,21 @@ func nonFinite(x []float32) int {
 	}
 	return at + nonFiniteGeneric(x[at:])
 }
+
+func engineGELU(dst, x []float32) {
+	for use.avx2 && len(x) >= 8 {
+		n := piece(len(x))
+		engineGELUSIMD(&dst[0], &x[0], n)
+		dst, x = dst[n:], x[n:]
+	}
+	engineGELUGeneric(dst, x)
+}
+
+func shift(dst, x []float32, term float32) {
+	for use.avx2 && len(x) >= 8 {
+		n := piece(len(x))
+		shiftSIMD(&dst[0], &x[0], n, term)
+		dst, x = dst[n:], x[n:]
+	}
+	shiftGeneric(dst, x, term)
+}

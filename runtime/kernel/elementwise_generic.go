@@ -22,6 +22,12 @@ func scaleGeneric(dst, x []float32, factor float32) {
 	}
 }
 
+func shiftGeneric(dst, x []float32, term float32) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = v + term
+	}
+}
+
 func addScaledGeneric(dst, x []float32, factor float32) {
 	x = x[:len(dst)]
 	for i := range dst {

@@ -22,6 +22,8 @@ func TestElementwiseBounds(t *testing.T) {
 			atLeast(x, 1e9)
 			TopK(guarded(t, make([]int32, n)), x, n)
 			EngineSiLU(dst, x)
+			EngineGELU(dst, x)
+			shift(dst, x, 2)
 			EngineSiLUMul(dst, x, y)
 			SiLU(dst, x)
 			KL(x, y, LogSumExp(x), LogSumExp(y))

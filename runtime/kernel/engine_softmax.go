@@ -15,26 +15,51 @@ func EngineSoftmaxRows(dst, x []float32, width int) {
 	if width <= 0 || len(x)%width != 0 {
 		panic("internal error: kernel.EngineSoftmaxRows: no whole rows")
 	}
-	for ; len(x) > 0; dst, x = dst[width:], x[width:] {
-		engineSoftmax(dst[:width], x[:width])
+	for len(x) > 0 {
+		n := min(len(x), softmaxRows*width)
+		for r := 0; r < n; r += width {
+			engineSoftmaxExps(dst[r:r+width], x[r:r+width])
+		}
+		for r, sum := range rowSums(dst[:n], width) {
+			if row := r * width; row < n {
+				scale(dst[row:row+width], dst[row:row+width], 1/(sum+1e-20))
+			}
+		}
+		dst, x = dst[n:], x[n:]
 	}
 }
 
-func engineSoftmax(dst, x []float32) {
-	top := float32(-math.MaxFloat32)
-	for _, v := range x {
-		top = max(top, v)
+// engineSoftmaxExps writes exp(x - max) of a row.
+func engineSoftmaxExps(dst, x []float32) {
+	top, size := peaks(x)
+	if top = max(top, -math.MaxFloat32); size > infinity {
+		top = float32(math.NaN())
 	}
-	for i, v := range x {
-		dst[i] = v - top
-	}
-	full, sum := len(x)&^7, float32(0)
+	shift(dst, x, -top)
+	full := len(x) &^ 7
 	engineExps(dst[:full], dst[:full])
 	for i, v := range dst[full:] {
 		dst[full+i] = expf(v)
 	}
-	for _, p := range dst {
-		sum += p
+}
+
+// softmaxRows is how many rows are summed side by side: each is added up element by element, and waits for every sum.
+const softmaxRows = 4
+
+// rowSums returns the sums of up to softmaxRows rows of x.
+func rowSums(x []float32, width int) (sums [softmaxRows]float32) {
+	if len(x) < softmaxRows*width {
+		for r := 0; r*width < len(x); r++ {
+			for _, p := range x[r*width : (r+1)*width] {
+				sums[r] += p
+			}
+		}
+		return sums
 	}
-	scale(dst, dst, 1/(sum+1e-20))
+	a, b, c, d := x[:width], x[width:2*width], x[2*width:3*width], x[3*width:4*width]
+	var sa, sb, sc, sd float32
+	for i, p := range a {
+		sa, sb, sc, sd = sa+p, sb+b[i], sc+c[i], sd+d[i]
+	}
+	return [softmaxRows]float32{sa, sb, sc, sd}
 }

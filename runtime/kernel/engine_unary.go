@@ -74,6 +74,10 @@ func expScaled(dst, x []float32, factor float32) {
 // Emulates _AVX_MNNGeluFMA (avxfma/MathFunctions.cpp).
 func EngineGELU(dst, x []float32) {
 	checkTwo("EngineGELU", dst, x)
+	engineGELU(dst, x)
+}
+
+func engineGELUGeneric(dst, x []float32) {
 	for i, v := range x {
 		y := float32(float32(v*v) * v)
 		y = float32(fma32(float64(y), float64(geluCubic), float64(v))) * geluRoot

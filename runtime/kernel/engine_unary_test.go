@@ -106,3 +106,58 @@ func TestEngineSoftmax(t *testing.T) {
 		}
 	})
 }
+
+// TestEngineGELUBits compares every tier with portable code on numbers of all sizes, infinities and NaNs.
+func TestEngineGELUBits(t *testing.T) {
+	x := make([]float32, 4099)
+	for i := range x {
+		x[i] = math.Float32frombits(uint32(i) * 0x9e3779b9)
+	}
+	copy(x[100:], engineValues(5, 3000, 4))
+	want, got := make([]float32, len(x)), make([]float32, len(x))
+	engineGELUGeneric(want, x)
+	forEachImpl(t, func(t *testing.T) {
+		EngineGELU(got, x)
+		for i, w := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(w) && (got[i] == got[i] || w == w) {
+				t.Fatalf("f(%x) is %x, want %x", x[i], got[i], w)
+			}
+		}
+	})
+}
+
+// TestEngineSoftmaxRowsAlone: the rows of a call have the bits that each has alone, summed element by element.
+func TestEngineSoftmaxRowsAlone(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	forEachImpl(t, func(t *testing.T) {
+		for _, width := range []int{1, 5, 8, 27, 128} {
+			for rows := range 10 {
+				x := engineValues(7, rows*width, 20)
+				if rows > 3 {
+					x[width], x[3*width] = nan, inf
+				}
+				got, row := make([]float32, len(x)), make([]float32, width)
+				EngineSoftmaxRows(got, x, width)
+				for r := 0; r < len(x); r += width {
+					top, sum := float32(-math.MaxFloat32), float32(0)
+					for _, v := range x[r : r+width] {
+						top = max(top, v)
+					}
+					for i, v := range x[r : r+width] {
+						if row[i] = engineExp(v - top); i >= width&^7 {
+							row[i] = expf(v - top)
+						}
+					}
+					for _, p := range row {
+						sum += p
+					}
+					for i, p := range row {
+						if w := p * (1 / (sum + 1e-20)); got[r+i] != w && (got[r+i] == got[r+i] || w == w) {
+							t.Fatalf("%d rows of %d: element %d is %x, want %x", rows, width, r+i, got[r+i], w)
+						}
+					}
+				}
+			}
+		}
+	})
+}

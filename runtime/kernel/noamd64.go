@@ -10,6 +10,10 @@ func atLeast(x []float32, limit float32) int { return atLeastGeneric(x, limit) }
 
 func nonFinite(x []float32) int { return nonFiniteGeneric(x) }
 
+func engineGELU(dst, x []float32) { engineGELUGeneric(dst, x) }
+
+func shift(dst, x []float32, term float32) { shiftGeneric(dst, x, term) }
+
 func exactNorm(dst, x, gamma []float32, rows int, eps float32) {
 	rmsNormGeneric(dst, x, gamma, rows, eps)
 }

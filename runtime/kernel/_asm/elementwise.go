@@ -12,11 +12,12 @@ import (
 // elements emits what runs between the matrix products in float32. Lengths are multiples of eight and not 0.
 func elements() {
 	magnitude, infinity := floats("magnitude", 1<<31-1), floats("infinity", math.Float32bits(float32(math.Inf(1))))
-	silu := newSilu()
+	silu, gelu := newSilu(), newGelu()
 	for _, v := range []vectors{avx2, avx512} {
 		binary("add", v, VADDPS)
 		binary("mul", v, VMULPS)
-		scale(v)
+		scale("scale", "factor", v, VMULPS)
+		scale("shift", "term", v, VADDPS)
 		addScaled(v)
 		peaks(v, magnitude)
 		// At least: greater or equal, and no NaN.
@@ -30,6 +31,7 @@ func elements() {
 		for _, name := range []string{"engineExps", "engineSiLU", "engineSiLUMul"} {
 			silu.emit(v, name)
 		}
+		gelu.emit(v)
 		rotate(v)
 		exactSquares(v)
 		normalize(v, false)
@@ -57,13 +59,13 @@ func binary(name string, v vectors, op func(ops ...Op)) {
 	end()
 }
 
-func scale(v vectors) {
-	begin("scale"+v.tier, "(dst *float32, x *float32, n int, factor float32)")
+func scale(name, number string, v vectors, op func(ops ...Op)) {
+	begin(name+v.tier, "(dst *float32, x *float32, n int, "+number+" float32)")
 	dst, px, n := param("dst"), param("x"), param("n")
-	VBROADCASTSS(NewParamAddr("factor", 24), v.reg[4])
+	VBROADCASTSS(NewParamAddr(number, 24), v.reg[4])
 	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
 		for u := range s.unroll {
-			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+			op(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
 		}
 		for u := range s.unroll {
 			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
