@@ -59,7 +59,7 @@ func (e encoder) describe(c *Config) (*Decoder, error) {
 	a := b.unshared("num_attention_heads")
 	a.Bidirectional = true
 	if b.Has("lora_adaptations") {
-		b.Refuse("lora_adaptations", "is not supported: an adapter for every task changes the weights; merge one of them into a checkpoint of model_type jina_embeddings_v3")
+		b.Refuse("lora_adaptations", "is not supported: every task has an adapter; merge one into a checkpoint of model_type jina_embeddings_v3")
 	}
 	b.Only("is_decoder", "false")
 	b.Only("position_embedding_type", `"absolute"`)

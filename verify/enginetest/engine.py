@@ -12,7 +12,8 @@ Reads one JSON object a line from standard input and answers with one JSON objec
     {"package": DIR, "config": {...}, "embed": ["..."]}                            vector of each text, of an embedding model
     {"package": DIR, "config": {...}, "reranker": "gte" or "qwen3", "query": "...", "instruct": "...", "documents": ["..."]}
                                                                                    score of each document, all at once and one by one
-    {"package": DIR, "config": {...}, "time": N, "images": [...]}                  seconds of each of N times that the tower reads the pictures
+    {"package": DIR, "config": {...}, "time": N, "images": [...]}                  seconds of each of N times that the tower reads the pictures,
+                                                                                   by the clock and of all cores
 
 A script feeds ids, call by call; null starts a new conversation. Pictures are red, green and blue bytes.
 
@@ -71,7 +72,9 @@ def run(job):
         return {"ids": [list(map(int, llm.tokenizer_encode(base64.b64decode(t)))) for t in job["bytes"]],
                 "prints": [prints(llm, i) for i in range(-2, job["decode"])]}
     if "time" in job:
-        return {"seconds": [seconds(llm, [picture(x) for x in job["images"]]) for _ in range(job["time"])]}
+        images = [picture(x) for x in job["images"]]
+        times = [seconds(llm, images) for _ in range(job["time"])]
+        return {"seconds": [t for t, _ in times], "cores": [c for _, c in times]}
     rows, read = 0, []
     with open(job["out"], "wb") as f:
         for ids in job["script"]:
@@ -92,9 +95,9 @@ def run(job):
 
 def seconds(llm, images):
     text = " ".join(f"<img>image_{i}</img>" for i in range(len(images)))
-    begin = time.perf_counter()
+    begin, work = time.perf_counter(), time.process_time()
     llm.tokenizer_encode({"text": text, "images": images})
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, time.process_time() - work
 
 
 def picture(x):

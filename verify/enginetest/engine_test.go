@@ -55,7 +55,9 @@ type answer struct {
 	// Prints is nil where the engine prints no UTF-8.
 	Prints  []*string   `json:"prints"`
 	Vectors [][]float32 `json:"vectors"`
-	Seconds []float64   `json:"seconds"`
+	// By the clock, and of all cores.
+	Seconds []float64 `json:"seconds"`
+	Cores   []float64 `json:"cores"`
 }
 
 // engines starts a worker for every installed version, oldest first.

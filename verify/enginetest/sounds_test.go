@@ -163,10 +163,11 @@ func TestQuantizedSounds(t *testing.T) {
 }
 
 // TestSoundsWithPictures: of packages that see and hear, engine and our runtime have the same ids and logits for a prompt with pictures
-// and clips in turn.
+// and clips in turn, and at 16 bits those of transformers.
 func TestSoundsWithPictures(t *testing.T) {
 	all := engines(t)
-	const text = "See <img>image_0</img> hear <|audio_bos|><audio>audio_0</audio><|audio_eos|><img>image_1</img><audio>audio_1</audio>, which?"
+	const text = "See <img>image_0</img> hear <|audio_bos|><audio>audio_0</audio><|audio_eos|><img>image_1</img> and " +
+		"<|audio_bos|><audio>audio_1</audio><|audio_eos|>, which?"
 	for _, file := range soundFiles(t) {
 		dir := filepath.Dir(file)
 		golden := filepath.Join(dir, "pictures.safetensors")
@@ -177,7 +178,15 @@ func TestSoundsWithPictures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waves := [][]float32{drawnWave(9600), drawnWave(31 * sound.Rate / 10)}
+		heard, err := stagetest.ReadSounds(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both, err := stagetest.ReadGolden(filepath.Join(dir, "mixed.safetensors"), "0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waves := heard.Waves[:2]
 		for _, f := range []form{{engine: "3.5", bits: 16}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
 				pkg := export(t, dir, f)
@@ -187,6 +196,11 @@ func TestSoundsWithPictures(t *testing.T) {
 				}
 				defer p.Close()
 				ids, want := oursShown(t, p, text, seen, waves)
+				if vocab := len(want) / len(ids); f.bits == 16 {
+					if kl, diff := divergence(t, both.Logits, want, vocab); !slices.Equal(ids, both.IDs) || !(kl <= maxFloat) {
+						t.Errorf("ours: ids %v, of transformers %v; largest difference %.3g, KL %.3g", ids, both.IDs, diff, kl)
+					}
+				}
 				ask := newPictured(text, seen, 0, 2)
 				for _, w := range waves {
 					ask.Audios = append(ask.Audios, floatBytes(w))
@@ -197,6 +211,12 @@ func TestSoundsWithPictures(t *testing.T) {
 					for i, list := range theirs {
 						if !slices.Equal(list, ids) {
 							t.Fatalf("engine %s: the ids of prompt %d are %v, ours %v", e.version, i, list, ids)
+						}
+					}
+					if f.bits == 16 {
+						kl, _ := divergence(t, slices.Concat(both.Logits, both.Logits), got, len(want)/len(ids))
+						if t.Logf("engine %s: KL from transformers %.2g", e.version, kl); !(kl <= maxFloat) {
+							t.Errorf("engine %s: KL from transformers %.3g", e.version, kl)
 						}
 					}
 					kl, diff := divergence(t, slices.Concat(want, want), got, len(want)/len(ids))

@@ -354,6 +354,9 @@ VISION = {
     "qwen2_vl-tied": ("Qwen2VL", QWEN, dict(num_attention_heads=2, tie_word_embeddings=True, **rope(mrope_section=[2, 3, 3])), dict(
         QWEN2_VL, embed_dim=40, mlp_ratio=1, depth=1, hidden_act="gelu"), dict(tie_word_embeddings=True), dict(
         do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4], min_pixels=784, max_pixels=100000)),
+    "qwen2_vl-heads": ("Qwen2VL", QWEN, dict(
+        hidden_size=48, num_attention_heads=3, num_key_value_heads=3, **rope(rope_theta=1e5, mrope_section=[4, 1, 3])), dict(
+            QWEN2_VL, depth=3, embed_dim=60, num_heads=5, hidden_size=48, hidden_act="gelu_pytorch_tanh"), {}, None),
     "qwen2_5_vl": ("Qwen2_5_VL", QWEN, dict(**rope(rope_theta=1e6, mrope_section=[1, 1, 2])), QWEN2_5_VL, {}, None),
     "qwen2_5_vl-tied": ("Qwen2_5_VL", QWEN, dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True, **rope(mrope_section=[2, 3, 3])), dict(
         QWEN2_5_VL, hidden_size=40, num_heads=5, window_size=112, fullatt_block_indexes=[0, 2], hidden_act="gelu_pytorch_tanh"), dict(
@@ -739,6 +742,30 @@ def sounded(name, model, tok, rng):
         f"wave_{k}": w for k, w in enumerate(waves)} | {f"features_{k}": f.contiguous() for k, f in enumerate(features)}
 
 
+def mixed(seen, heard, model, tok):
+    """What the model says of a prompt with the first two pictures and clips of other goldens, one after the other."""
+    edge = 2 * model.config.vision_config.patch_size
+    patch = model.config.vision_config.patch_size
+    mean, std = torch.tensor(transformers.image_utils.OPENAI_CLIP_MEAN), torch.tensor(transformers.image_utils.OPENAI_CLIP_STD)
+    images, sizes = [seen[f"image_{k}"] for k in range(2)], seen["sizes"][:2]
+    pixels = torch.cat([patched(((p.float() / 255 - mean) / std).permute(2, 0, 1), patch) for p in images])
+    features = [heard[f"features_{k}"] for k in range(2)]
+    frames = [f.shape[1] for f in features]
+    padded = torch.stack([torch.nn.functional.pad(f, (0, 3000 - f.shape[1]), value=max(-1.5, f.max().item() - 2)) for f in features])
+    encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+    pad, start, end = ([tok.token_to_id(w)] for w in OMNI)
+    sights = iter([start + pad * int(h * w // edge ** 2) + end for h, w in sizes])
+    sounds = iter([[tok.token_to_id(SOUND_TOKENS[0])] * (((n + 1) // 2) // 2) for n in frames])
+    bos, eos = SOUND_TOKENS[1:]
+    ids = torch.tensor([sum((encode(x) if isinstance(x, str) else next(x) for x in (
+        "See ", sights, " hear " + bos, sounds, eos, sights, " and " + bos, sounds, eos + ", which?")), [])])
+    logits = model(
+        input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels, image_grid_thw=torch.tensor([[1, h // patch, w // patch] for h, w in sizes.tolist()]),
+        input_features=padded, feature_attention_mask=torch.stack([(torch.arange(3000) < n).long() for n in frames]), use_cache=False).logits[0]
+    assert torch.isfinite(logits).all()
+    return {"ids_0": ids[0], "logits_0": logits.float().contiguous()}
+
+
 def make_vision(name, dir):
     """Writes all files of a checkpoint that reads pictures into dir."""
     prefix, marks, text, vision, outer, said = VISION[name]
@@ -761,7 +788,14 @@ def make_sound(name, dir):
         words = words + [*OMNI, "<|VIDEO|>"]
         ids |= {"image_token_index": OMNI[0], "vision_start_token_id": OMNI[1], "vision_end_token_id": OMNI[2], "video_token_index": "<|VIDEO|>",
                 "audio_start_token_id": words[1], "audio_end_token_id": words[2]}
-        outer["vision_config"], files["pictures"] = dict(vision), pictured
+        outer["vision_config"], made = dict(vision), {}
+
+        def keep(f):
+            def run(*args):
+                made[f] = f(*args)
+                return made[f]
+            return run
+        files = dict(sounds=keep(sounded), pictures=keep(pictured), mixed=lambda name, model, tok, rng: mixed(made[pictured], made[sounded], model, tok))
     make_larger(name, dir, prefix, words, text, outer, ids, **files)
     if name == "qwen2_5_omni":
         speaking(dir)
@@ -908,7 +942,7 @@ def differences(new, old):
         a, b = new / file, old / file
         if not (a.exists() and b.exists()):
             lines.append(f"{file}: {'missing' if a.exists() else 'not made'}")
-        elif file not in ("golden.safetensors", "pictures.safetensors", "sounds.safetensors"):
+        elif file not in ("golden.safetensors", "pictures.safetensors", "sounds.safetensors", "mixed.safetensors"):
             if content(a) != content(b):
                 lines.append(f"{file}: differs")
         else:
