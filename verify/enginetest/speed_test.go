@@ -53,7 +53,8 @@ func BenchmarkTowers(b *testing.B) {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("memory=%s/threads=%d", memory, threads), func(b *testing.B) {
 				preparedFor(b, pkg, "high", memory, threads)
-				tower, err := runtime.NewTower(p, cpu.Backend{}, runtime.Options{Mode: mode, DynamicOption: p.Config.DynamicOption, Threads: threads})
+				o := runtime.Options{Mode: mode, DynamicOption: p.Config.DynamicOption, Threads: threads, CacheBytes: 1 << 30} // as the engine keeps them
+				tower, err := runtime.NewTower(p, cpu.Backend{}, o)
 				if err != nil {
 					b.Fatal(err)
 				}
