@@ -109,3 +109,22 @@ func TestGGUF(t *testing.T) {
 		t.Error("a file was overwritten")
 	}
 }
+
+// TestWriteSeeing: a shape with a tower is a checkpoint whose tensors are all used.
+func TestWriteSeeing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	if err := write(options{shape: "siglip-tiny", out: dir, seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if n := len(src.Model.Towers); n != 1 || len(src.Model.Towers[0].Layers) != 2 {
+		t.Errorf("%d towers", n)
+	}
+	if err := write(options{shape: "siglip-tiny", out: filepath.Join(t.TempDir(), "out"), layers: 3}); err == nil {
+		t.Error("a tower with other layers was written")
+	}
+}
