@@ -405,7 +405,7 @@ func idefics3(modelType, architecture string, more object) family {
 			{`vision_config.image_size: 19 patches in a row`, object{"vision_config.image_size": 152}},
 			{`scale_factor: 4 x 4 patches do not divide`, object{"scale_factor": 3}},
 		},
-		shapes: inner("text_config", plain),
+		shapes: inner("text_config", with(plain, object{"vocab_size": 335})), // with the words of tiles
 	}
 }
 
