@@ -184,8 +184,6 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 			flag(" bidirectional", x.Bidirectional) + flag(" one-way", x.OneWay) +
 			flag(fmt.Sprintf(" slopes %.3g", x.Slopes), x.Slopes != nil) +
 			flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
-			flag(fmt.Sprintf(" slopes %.3g", x.Slopes), x.Slopes != nil) +
-			flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
 			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
 	case *LatentAttention:
