@@ -135,7 +135,7 @@ func (t *tool) printFindings(x *examination, asJSON bool) error {
 	}
 	s := sheet.New("check", "state", "finding")
 	v := x.Version
-	s.Row("program", fine, fmt.Sprintf("llmexport %s, %s %s, for MNN %s", v.Version, v.Go, v.Platform, strings.Join(x.Engines, " and ")))
+	s.Row("program", fine, fmt.Sprintf("llmexport %s, %s %s, for MNN %s", v.Version, v.Go, v.Platform, strings.Join(x.Engines, ", ")))
 	for _, f := range x.Findings {
 		s.Row(f.Check, f.State, f.Detail)
 	}

@@ -333,7 +333,10 @@ func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.
 		}
 		return x.slabs(ctx, l, func(first int, w quant.Matrix) error {
 			hat, err := codes.rows(first, w.Rows)
-			return cmp.Or(err, each(first, w, hat))
+			if err != nil {
+				return err
+			}
+			return each(first, w, hat)
 		})
 	}
 	c, err := e.coder(at, l.Cols)
