@@ -14,7 +14,7 @@ type Distill struct {
 }
 
 // NewDistill returns the defaults.
-func NewDistill() *Distill { return &Distill{Steps: 48, Tokens: 2048, Rate: 2e-3} }
+func NewDistill() *Distill { return &Distill{Steps: 48, Tokens: 2048, Rate: 1e-3} }
 
 // Name implements Method.
 func (*Distill) Name() string { return "distill" }

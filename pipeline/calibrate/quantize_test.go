@@ -230,8 +230,8 @@ func TestQuantizeCancelled(t *testing.T) {
 				if _, err := Quantize(ctx, o, j.Scheme); !errors.Is(err, lost) {
 					t.Errorf("cancelled after %d: %v", at, err)
 				}
-				if n > at+1 { // the table may come before the first look at the context
-					t.Errorf("%d matrices after the cancellation", n-at)
+				if n > at+2 { // matrices that read the same vector are encoded together
+					t.Errorf("%d steps after the cancellation", n-at)
 				}
 				noActivations(t, dir)
 			}
