@@ -1,6 +1,7 @@
 package stage_test
 
 import (
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -47,6 +49,12 @@ func TestFamilies(t *testing.T) {
 			t.Run(name+"/"+engine, func(t *testing.T) {
 				t.Parallel()
 				w := newWork(t, families+name, "target: {engine: \""+engine+"\"}\nquantize: {bits: 16}\nverify: {enabled: false}")
+				if tooOld := engine == "3.5" && strings.HasPrefix(name, "gemma4") && !strings.HasPrefix(name, "gemma4_text"); tooOld {
+					if _, err := w.run(t); !errors.As(err, new(*recipes.Error)) {
+						t.Errorf("an engine that cannot read its pictures: %v", err)
+					}
+					return
+				}
 				w.must(t)
 				p, err := runtime.Open(w.out())
 				if err != nil {
