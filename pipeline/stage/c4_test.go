@@ -20,7 +20,8 @@ func TestC4(t *testing.T) {
 			}
 			t.Parallel()
 			logits := func(form string) (logits []float32, packed int) {
-				w := newWork(t, families+family, fmt.Sprintf("target: {engine: \"3.6.1\", form: %s}\nquantize: {bits: 4, symmetric: true, block: auto}\n%s", form, unverified))
+				w := newWork(t, families+family, fmt.Sprintf(
+					"target: {engine: \"3.6.1\", form: %s}\nquantize: {bits: 4, symmetric: true, block: auto}\n%s", form, unverified))
 				w.must(t)
 				p, err := runtime.Open(w.out())
 				if err != nil {
