@@ -46,15 +46,22 @@ func describeBERT(c *Config) (*Decoder, error) {
 	return encoder{root: "bert."}.describe(c)
 }
 
-func (e encoder) describe(c *Config) (*Decoder, error) {
-	root := c.base(e.root, "embeddings.word_embeddings")
+// newEncoder begins the description of an encoder with LayerNorms of the stream after every block. root begins the names of its tensors,
+// eps is the default of layer_norm_eps.
+func newEncoder(c *Config, root string, eps float64) *builder {
 	b := &builder{
 		Config: c, d: &Decoder{Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.positions(), NormLast: true},
 		layers: c.Int("num_hidden_layers", maxLayers), centered: true, normBias: true,
 		prefix: root + "encoder.", embedding: root + "embeddings.word_embeddings",
 	}
-	b.eps = b.number("layer_norm_eps", 1e-30, 1, 1e-12)
+	b.eps = b.number("layer_norm_eps", 1e-30, 1, eps)
 	b.intermediate = b.Int("intermediate_size", maxIntermediate)
+	return b
+}
+
+func (e encoder) describe(c *Config) (*Decoder, error) {
+	root := c.base(e.root, "embeddings.word_embeddings")
+	b := newEncoder(c, root, 1e-12)
 	b.ungatedKeys("hidden_act", GELU)
 	a := b.unshared("num_attention_heads")
 	a.Bidirectional = true

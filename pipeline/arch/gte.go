@@ -19,13 +19,7 @@ type gte struct {
 func (g gte) describe(c *Config) (*Decoder, error) {
 	c.code(g.code+"Config", g.code+"Model")
 	root := c.base(g.root, "embeddings.word_embeddings")
-	b := &builder{
-		Config: c, d: &Decoder{Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.positions(), NormLast: true},
-		layers: c.Int("num_hidden_layers", maxLayers), centered: true, normBias: true,
-		prefix: root + "encoder.", embedding: root + "embeddings.word_embeddings",
-	}
-	b.eps = b.number("layer_norm_eps", 1e-30, 1, 1e-12)
-	b.intermediate = b.Int("intermediate_size", maxIntermediate)
+	b := newEncoder(c, root, 1e-12)
 	b.ungatedKeys("hidden_act", GELU)
 	a, packed := b.unshared("num_attention_heads"), b.Bool("pack_qkv", true)
 	a.Bidirectional = true

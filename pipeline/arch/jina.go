@@ -13,13 +13,7 @@ var jinaActivations = map[Activation][]string{GELU: {"geglu"}, ReLU: {"reglu"}}
 func describeJina(c *Config) (*Decoder, error) {
 	c.code("JinaBertConfig", "JinaBertModel")
 	root := c.base("bert.", "embeddings.word_embeddings")
-	b := &builder{
-		Config: c, d: &Decoder{Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.positions(), NormLast: true},
-		layers: c.Int("num_hidden_layers", maxLayers), centered: true, normBias: true,
-		prefix: root + "encoder.", embedding: root + "embeddings.word_embeddings",
-	}
-	b.eps = b.number("layer_norm_eps", 1e-30, 1, 1e-12)
-	b.intermediate = b.Int("intermediate_size", maxIntermediate)
+	b := newEncoder(c, root, 1e-12)
 	if name, given := b.OptString("feed_forward_type"); !given || !b.readActivation("feed_forward_type", GELU, jinaActivations) {
 		b.Refuse("feed_forward_type", `%s is not supported, only "geglu" or "reglu"`, show(name))
 	}
@@ -52,13 +46,7 @@ func describeJina(c *Config) (*Decoder, error) {
 // merged into its weights: BERT with rotary positions, and one matrix for q, k and v.
 func describeJina3(c *Config) (*Decoder, error) {
 	root := c.base("roberta.", "embeddings.word_embeddings")
-	b := &builder{
-		Config: c, d: &Decoder{Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.positions(), NormLast: true},
-		layers: c.Int("num_hidden_layers", maxLayers), centered: true, normBias: true,
-		prefix: root + "encoder.", embedding: root + "embeddings.word_embeddings",
-	}
-	b.eps = b.number("layer_norm_eps", 1e-30, 1, 1e-5)
-	b.intermediate = b.Int("intermediate_size", maxIntermediate)
+	b := newEncoder(c, root, 1e-5)
 	b.ungatedKeys("hidden_act", GELU)
 	a := b.unshared("num_attention_heads")
 	a.Bidirectional = true

@@ -64,7 +64,7 @@ type int8Layout struct {
 	// eight columns the odd ones come before the even ones, as in the bytes of stored weights of 4 bits the low half
 	// holds an odd column.
 	group int
-	// pairs puts the two groups of a row behind each other in the largest tiles, so that sixteen bytes are two rows.
+	// pairs puts the two groups of a row next to each other in the largest tiles, so that sixteen bytes are two rows.
 	pairs bool
 }
 

@@ -263,7 +263,7 @@ func TestStay(t *testing.T) {
 			t.Error("a card that failed computed")
 		}
 		if err := e.Settle(got); err == nil {
-			t.Error("sums that a card lost are no error")
+			t.Error("losing sums with the card gave no error")
 		}
 	}
 }
