@@ -149,7 +149,7 @@ demo: build ## export, verify and publish the repository's tiny model, offline
 # Heaps of tests are small, so that collecting garbage would take a seventh of the time.
 .PHONY: test
 test: ## vet, and run all tests except the long ones
-	GOGC=400 go test -vet=all -short -timeout 10m $(TESTFLAGS) ./...
+	GOGC=400 go test -vet=all -short -timeout 10m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(TESTFLAGS) ./...
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens

@@ -13,7 +13,7 @@ func TestFamilies(t *testing.T) {
 	awq.Step, gptq.Candidates = 0.4, 4
 	distill.Steps, distill.Tokens = 2, 192
 	for i, name := range known(t) {
-		if testing.Short() && i%32 != 0 {
+		if testing.Short() && i%48 != 0 {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
