@@ -128,6 +128,22 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 	})
 }
 
+// sortTail sorts a list whose first known values are sorted.
+func sortTail(list []float32, known int) {
+	tail := slices.Clone(list[known:])
+	slices.Sort(tail)
+	for i, j, at := known, len(tail), len(list); j > 0; {
+		at--
+		if i > 0 && list[i-1] > tail[j-1] {
+			i--
+			list[at] = list[i]
+		} else {
+			j--
+			list[at] = tail[j]
+		}
+	}
+}
+
 // shorten returns the inputs with sinks made shorter, in both streams by the factor of the quantized one. It leaves the arguments
 // as they are.
 func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int) (q, f []float32) {
@@ -145,6 +161,7 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 			squares[i] = float32(sum)
 		}
 	})
+	known := len(m.lengths)
 	for i, v := range squares {
 		if i%tokens >= skip {
 			m.lengths = append(m.lengths, v)
@@ -153,7 +170,7 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 	if len(m.lengths) == 0 {
 		return quantized, float
 	}
-	slices.Sort(m.lengths)
+	sortTail(m.lengths, known)
 	median := float64(m.lengths[(len(m.lengths)-1)/2])
 	q, f = quantized, float
 	for i, v := range squares {

@@ -156,3 +156,19 @@ func sinkReaders(d *arch.Decoder) (all []arch.Weight) {
 	}
 	return all
 }
+
+func TestSortTail(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	for range 200 {
+		list := make([]float32, r.IntN(40))
+		for i := range list {
+			list[i] = float32(r.IntN(12)) // with equal values
+		}
+		known := r.IntN(len(list) + 1)
+		slices.Sort(list[:known])
+		want := slices.Sorted(slices.Values(list))
+		if sortTail(list, known); !slices.Equal(list, want) {
+			t.Fatalf("%d known: %v, want %v", known, list, want)
+		}
+	}
+}

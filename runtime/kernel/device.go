@@ -71,11 +71,17 @@ func NewVersion() uint64 { return versions.Add(1) }
 
 // Factor returns the matrix as the right-hand side of a [Product].
 func (p *Packed) Factor() Factor {
+	atomic.CompareAndSwapUint64(&p.version, 0, NewVersion())
 	return Factor{p.panels, ByPanel, p.cols, atomic.LoadUint64(&p.version)}
 }
 
-// changed is called before rows or columns of p change.
-func (p *Packed) changed() { atomic.StoreUint64(&p.version, NewVersion()) }
+// changed is called before rows or columns of p change. Only [Packed.Factor] gives p a new version: many threads change single rows
+// and columns.
+func (p *Packed) changed() {
+	if atomic.LoadUint64(&p.version) != 0 {
+		atomic.StoreUint64(&p.version, 0)
+	}
+}
 
 // device is set once, before the first product, as the tier is.
 var device Device
