@@ -14,7 +14,8 @@ type shape struct {
 }
 
 var shapes = map[string]shape{
-	"llama-135m": {hidden: 576, intermediate: 1536, layers: 30, heads: 9, kvHeads: 3, headDim: 64, vocab: 49152, positions: 8192}, // SmolLM2-135M
+	"llama-135m": {hidden: 576, intermediate: 1536, layers: 30, heads: 9, kvHeads: 3, headDim: 64, vocab: 49152, positions: 8192},       // SmolLM2-135M
+	"llama-8b":   {hidden: 4096, intermediate: 12288, layers: 36, heads: 32, kvHeads: 8, headDim: 128, vocab: 151936, positions: 40960}, // Qwen3-8B
 	"llama-tiny": {hidden: 64, intermediate: 128, layers: 2, heads: 4, kvHeads: 2, headDim: 16, vocab: 512, positions: 512},
 }
 
