@@ -82,10 +82,13 @@ func (p *prober) product() float64 {
 	var w kernel.Packed
 	w.Pack(p.x, rows, p.width, p.width)
 	dst := make([]float32, probeTokens*rows)
-	const step = 32 // tokens of a unit of work
+	const step, part = 32, 2 * kernel.PanelRows // tokens and rows of a unit of work: enough units for many threads
 	return p.rate(2*probeTokens*rows*float64(p.width), func() {
-		kernel.Parallel(p.threads, probeTokens/step, func(lo, hi int) {
-			w.MulT(dst[lo*step*rows:], p.x[lo*step*p.width:], (hi-lo)*step, rows, p.width, 0, rows)
+		kernel.Parallel(p.threads, probeTokens/step*(rows/part), func(lo, hi int) {
+			for ; lo < hi; lo++ {
+				from, row := lo/(rows/part)*step, lo%(rows/part)*part
+				w.MulT(dst[from*rows:], p.x[from*p.width:], step, rows, p.width, row, row+part)
+			}
 		})
 	})
 }
