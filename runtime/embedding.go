@@ -17,6 +17,7 @@ type embedding struct {
 	bits, block   int // bits 0: bfloat16 rows
 	codes         []byte
 	alpha         []float32
+	halves        []byte // alpha as halves, in the place of floats
 	symmetric     bool
 	file          *weights // of bfloat16 rows
 }
@@ -108,22 +109,34 @@ func (e *embedding) openTable(t *tie, w *weights) error {
 	}
 	switch t.AlphaDType {
 	case "fp16":
-		e.alpha = make([]float32, len(raw)/2)
-		kernel.F16ToF32(e.alpha, raw[:len(raw)/2*2])
+		e.halves = raw[:len(raw)/2*2]
 	case "fp32":
 		e.alpha = mnn.Floats(raw)
 	default:
 		return fmt.Errorf("alpha_dtype %q: %w", t.AlphaDType, tensor.ErrUnsupported)
 	}
 	blocks := e.vocab * (e.hidden / e.block)
-	switch len(e.alpha) {
+	switch e.scales() {
 	case blocks:
 		e.symmetric = true
 	case 2 * blocks:
 	default:
-		return fmt.Errorf("%d scales for %d blocks: %w", len(e.alpha), blocks, tensor.ErrCorrupt)
+		return fmt.Errorf("%d scales for %d blocks: %w", e.scales(), blocks, tensor.ErrCorrupt)
 	}
 	return nil
+}
+
+// scales counts scales and zero terms.
+func (e *embedding) scales() int { return len(e.alpha) + len(e.halves)/2 }
+
+// term is a scale or zero term.
+func (e *embedding) term(i int) float32 {
+	if e.halves == nil {
+		return e.alpha[i]
+	}
+	var v [1]float32
+	kernel.F16ToF32(v[:], e.halves[2*i:2*i+2])
+	return v[0]
 }
 
 // rows writes the embeddings of tokens, [len(tokens), hidden], to dst, which grows as needed, and returns it. fused rounds the
@@ -162,11 +175,11 @@ func (e *embedding) row(dst []float32, t int, fused bool) {
 	for b := range n {
 		var scale, low float32 // low is the value of code 0
 		if e.symmetric {
-			scale = e.alpha[t*n+b]
+			scale = e.term(t*n + b)
 			low = -mid * scale
 		} else {
-			scale = e.alpha[2*(t*n+b)+1]
-			low = e.alpha[2*(t*n+b)] + float32(scale*-mid)
+			scale = e.term(2*(t*n+b) + 1)
+			low = e.term(2*(t*n+b)) + float32(scale*-mid)
 		}
 		d := dst[b*e.block : (b+1)*e.block]
 		if e.bits == 8 {

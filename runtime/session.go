@@ -27,10 +27,12 @@ type Options struct {
 	Threads int
 	// CacheBytes bounds the expanded weights that the backend may keep.
 	CacheBytes int64
+	// CodeBytes, if not 0, bounds the codes of other layers that the backend lays out for int8.
+	CodeBytes int64
 	// ExpertBytes, if not 0, bounds the weights of experts, in any form, that the backend may keep.
 	ExpertBytes int64
 	// Replace replaces the packaged weights of an op; see backend.Options.
-	Replace func(op *mnn.Op) (weights, bias []float32, err error)
+	Replace func(op *mnn.Op) (weights *backend.Replacement, bias []float32, err error)
 	// Embed replaces the embedding lookup.
 	Embed func(tokens []int32) ([]float32, error)
 }
@@ -73,7 +75,7 @@ func compile(p *Package, part *Part, b backend.Backend, o Options) (backend.Exec
 	}
 	return b.Compile(part.Graph, part.weights, backend.Options{
 		Mode: o.Mode, Half: o.Half, Arm: o.Arm, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
-		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
+		Threads: threads, CacheBytes: o.CacheBytes, CodeBytes: o.CodeBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
 }
 
@@ -252,10 +254,17 @@ func (s *Session) Forward(ctx context.Context, tokens []int32) ([]float32, error
 	return s.run(ctx, tokens, backend.Call{All: true})
 }
 
-// ForwardAt is Forward in a new conversation whose first token has the given position.
-func (s *Session) ForwardAt(ctx context.Context, tokens []int32, position int) ([]float32, error) {
+// Feed appends tokens; Logits then returns the logits of any of them.
+func (s *Session) Feed(ctx context.Context, tokens []int32) error {
+	_, err := s.run(ctx, tokens, backend.Call{Defer: true})
+	return err
+}
+
+// FeedAt is Feed in a new conversation whose first token has the given position.
+func (s *Session) FeedAt(ctx context.Context, tokens []int32, position int) error {
 	s.Reset()
-	return s.run(ctx, tokens, backend.Call{All: true, Offset: position})
+	_, err := s.run(ctx, tokens, backend.Call{Defer: true, Offset: position})
+	return err
 }
 
 // Advance feeds windows of equal length to new conversations, one each; Logits then returns the logits of any position.
@@ -277,7 +286,7 @@ func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 	return err
 }
 
-// Logits returns the logits [to-from, vocabulary] of positions from to to-1 of the last Advance, counted over all windows.
+// Logits returns the logits [to-from, vocabulary] of positions from to to-1 of the last Advance, counted over all windows, or Feed.
 func (s *Session) Logits(ctx context.Context, from, to int) ([]float32, error) {
 	if from < 0 || from >= to {
 		return nil, fmt.Errorf("logits of rows %d to %d", from, to)

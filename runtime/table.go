@@ -13,7 +13,7 @@ type Table struct {
 // Table describes the embedding table.
 func (p *Package) Table() Table {
 	e := p.embedding
-	t := Table{Rows: e.vocab, Cols: e.hidden, Codes: e.codes, Scales: len(e.alpha), AlphaBytes: 4 * int64(len(e.alpha))}
+	t := Table{Rows: e.vocab, Cols: e.hidden, Codes: e.codes, Scales: e.scales(), AlphaBytes: 4 * int64(e.scales())}
 	if e.file == nil {
 		if tie, err := parseTie(p.Config.Tie); err == nil && tie.AlphaDType == "fp16" {
 			t.AlphaBytes /= 2

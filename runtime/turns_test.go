@@ -103,7 +103,7 @@ func TestResume(t *testing.T) {
 		t.Errorf("another prompt: %d tokens are kept, %d are there", n, s.Len())
 	}
 	// A conversation whose tokens are not known is not resumed.
-	if _, err := s.ForwardAt(t.Context(), first[:4], 10); err != nil {
+	if err := s.FeedAt(t.Context(), first[:4], 10); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.Resume(&runtime.Prompt{Tokens: first}); n != 0 {

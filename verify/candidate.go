@@ -10,12 +10,12 @@ import (
 type candidate struct {
 	*Evaluation
 	float, int8 *runtime.Session
-	last        last
+	decoding    decoding
 }
 
-// newCandidate opens the sessions of a package; logits from position decodeFrom of the first window are kept.
+// newCandidate opens the sessions of a package; tokens from position decodeFrom of the first window on are also fed one by one.
 func newCandidate(s *Subject, decodeFrom int) (*candidate, error) {
-	c := &candidate{Evaluation: &Evaluation{}, last: last{from: decodeFrom}}
+	c := &candidate{Evaluation: &Evaluation{}, decoding: decoding{from: decodeFrom}}
 	var err error
 	if c.float, err = s.session(backend.Float); err != nil {
 		return nil, err

@@ -45,58 +45,57 @@ func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
 		"one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
 }
 
-// last holds the logits of the last positions of the first window, which are decoded again; from is the first
-// of them.
-type last struct {
-	from       int
-	ref, float []float32
+// decoding feeds the last tokens of the first window one by one, next to the same tokens fed at once.
+type decoding struct {
+	from        int              // the first of them
+	float, int8 *runtime.Session // with the tokens before; nil before the first
 }
 
-// keep copies those logits of the tile that belong to the last positions; ref may be nil.
-func (l *last) keep(t tile, ref []float32) {
-	if lo := max(l.from-t.Position, 0); lo < t.Rows {
-		l.float = append(l.float, t.Logits[lo*t.Vocab:]...)
-		if ref != nil {
-			l.ref = append(l.ref, ref[lo*t.Vocab:]...)
+// decode feeds the tokens of w, the first window, that a tile of logits in float mode covers, if they are among the last ones; ref
+// are the logits of the source, or nil.
+func (c *candidate) decode(ctx context.Context, w []int32, t tile, ref []float32) error {
+	d := &c.decoding
+	for pos := max(d.from, t.Position); pos < t.Position+t.Rows; pos++ {
+		if pos == d.from {
+			if err := d.begin(ctx, c, w[:pos]); err != nil {
+				return err
+			}
 		}
+		f, err := d.float.Decode(ctx, w[pos])
+		if err != nil {
+			return err
+		}
+		e, err := d.int8.Decode(ctx, w[pos])
+		if err != nil {
+			return err
+		}
+		at, end := (pos-t.Position)*t.Vocab, (pos-t.Position+1)*t.Vocab
+		c.DecodeGap.add(newRow(t.Logits[at:end]).kl(newRow(f)))
+		if pos+1 == len(w) {
+			d.float, d.int8 = nil, nil
+			return nil
+		}
+		var v *row
+		top := 0
+		if ref != nil {
+			r := newRow(ref[at:end])
+			v, top = &r, r.top()
+		}
+		c.Decode.add(rate(newRow(e), w[pos+1], v, top), v != nil)
 	}
+	return nil
 }
 
-// decode feeds the last tokens of w, the first window, one by one.
-func (c *candidate) decode(ctx context.Context, w []int32, vocab int) error {
-	from := c.last.from
-	if from >= len(w) {
-		return nil
-	}
-	for _, s := range []*runtime.Session{c.float, c.int8} {
-		s.Reset()
-		if _, err := s.Prefill(ctx, w[:from]); err != nil {
+// begin feeds the tokens before to sessions of their own, as those of the candidate still have logits to give.
+func (d *decoding) begin(ctx context.Context, c *candidate, before []int32) error {
+	d.float, d.int8 = c.float.Fork(), c.int8.Fork()
+	d.float.Peaks = c.float.Peaks
+	for _, s := range []*runtime.Session{d.float, d.int8} {
+		if _, err := s.Prefill(ctx, before); err != nil {
 			return err
 		}
 	}
 	c.Decode.begin()
 	c.DecodeGap.begin()
-	for pos := from; pos < len(w); pos++ {
-		f, err := c.float.Decode(ctx, w[pos])
-		if err != nil {
-			return err
-		}
-		e, err := c.int8.Decode(ctx, w[pos])
-		if err != nil {
-			return err
-		}
-		at, end := (pos-from)*vocab, (pos-from+1)*vocab
-		c.DecodeGap.add(newRow(c.last.float[at:end]).kl(newRow(f)))
-		if pos+1 == len(w) {
-			continue
-		}
-		var ref *row
-		top := 0
-		if c.last.ref != nil {
-			v := newRow(c.last.ref[at:end])
-			ref, top = &v, v.top()
-		}
-		c.Decode.add(rate(newRow(e), w[pos+1], ref, top), ref != nil)
-	}
 	return nil
 }

@@ -25,9 +25,9 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 }
 
 const (
-	// sessionShare, expertShare and tileShare of Options.Memory, as divisors, are the memory for the cached weights of a
-	// session, for its cached experts, and for the logits of three models.
-	sessionShare, expertShare, tileShare = 4, 16, 8
+	// sessionShare, codeShare, expertShare and tileShare of Options.Memory, as divisors, are the memory for the cached weights of a
+	// session, for its codes in int8, for its cached experts, and for the logits of three models.
+	sessionShare, codeShare, expertShare, tileShare = 4, 4, 16, 8
 
 	// batchTokens is the number of tokens that are run through the models at a time, in whole windows: with that
 	// many, decoding uncached weights is cheap compared with the products. batchShare limits the memory for the
@@ -37,6 +37,16 @@ const (
 	// pass over the head.
 	leastRows = 16
 )
+
+// KeptShare is the part of Options.Memory that weights in the sessions of a package may take.
+const KeptShare = 2./sessionShare + 1./codeShare + 2./expertShare
+
+// LeastBytes is about the least memory that both sessions of a package take for activations and logits, where a layer of the source
+// takes so many bytes for a token: a batch of windows and the beginning of one whose end is fed one by one; the smallest tiles of three
+// models; and the logits of what runs in half precision.
+func LeastBytes(vocab, window int, token int64) int64 {
+	return 4*int64(window)*token + 4*int64(vocab)*int64(3*leastRows+HalfTokens(window))
+}
 
 // evaluator runs packages of the same vocabulary and one source on the same windows.
 type evaluator struct {
@@ -125,11 +135,6 @@ func (ev *evaluator) run(ctx context.Context) error {
 		}
 		done += n
 	}
-	for _, c := range ev.candidates {
-		if err := c.decode(ctx, ev.windows[0], ev.vocab); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -155,7 +160,9 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 		for i, c := range ev.candidates {
 			float, int8 := tiles[2*i], tiles[2*i+1]
 			if first+t.window == 0 {
-				c.last.keep(float, ref)
+				if err := c.decode(ctx, w, float, ref); err != nil {
+					return err
+				}
 			}
 			if t.Position == ev.from {
 				c.begin()

@@ -83,26 +83,3 @@ func TestTileScores(t *testing.T) {
 		t.Errorf("without a reference: %+v", s)
 	}
 }
-
-// Last positions that span two tiles are kept whole.
-func TestLast(t *testing.T) {
-	const vocab, length = 3, 10
-	logits := make([]float32, length*vocab)
-	for i := range logits {
-		logits[i] = float32(i)
-	}
-	for _, from := range []int{2, 5, 6, 9, 10} {
-		for _, rows := range []int{1, 4, 10} {
-			l := last{from: from}
-			for at := 0; at < length; at += rows {
-				n := min(rows, length-at)
-				var x tile
-				x.Position, x.Rows, x.Vocab, x.Logits = at, n, vocab, logits[at*vocab:(at+n)*vocab]
-				l.keep(x, x.Logits)
-			}
-			if want := logits[from*vocab:]; !slices.Equal(l.float, want) || !slices.Equal(l.ref, want) {
-				t.Errorf("from %d by %d: %v, want %v", from, rows, l.float, want)
-			}
-		}
-	}
-}

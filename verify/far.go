@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,9 +25,9 @@ type far struct {
 	layers []int
 	pkg    *runtime.Package
 	tokens []int32
-	// The source's values at the last farRows tokens: states after the layers, and logits.
+	// The source's values at the last farRows tokens: states after the layers, and what logits are made of.
 	states [][]float32
-	logits []float32
+	logits logitRows
 }
 
 // farPart returns the part and the source's values, computed once for all checks. It returns nil without a reason if no
@@ -100,8 +101,8 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 	if err := model.Norm(last); err != nil {
 		return nil, "", err
 	}
-	p.logits = make([]float32, farRows*d.Vocab)
-	return p, reason, model.Logits(ctx, p.logits, last)
+	p.logits = s.sourceLogits(model, last)
+	return p, reason, nil
 }
 
 // tail returns the elements of v, which has equally many for every token, that belong to the last farRows.
@@ -155,14 +156,15 @@ func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Findin
 	if err := sess.Advance(ctx, [][]int32{p.tokens}); err != nil {
 		return Finding{}, err
 	}
-	got, err := sess.Logits(ctx, n-farRows, n)
+	kl, _, err := s.compareLogits(ctx, farRows, p.logits, func(ctx context.Context, from, to int) ([]float32, error) {
+		return sess.Logits(ctx, n-farRows+from, n-farRows+to)
+	})
+	if errors.As(err, new(*widthError)) {
+		return fail(f.Value, "%v", err)
+	}
 	if err != nil {
 		return Finding{}, err
 	}
-	if len(got) != len(p.logits) {
-		return fail(f.Value, "the graph computes %d logits for %d tokens, the source %d", len(got), farRows, len(p.logits))
-	}
-	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
 	f.Value["kl_far"], f.Value["far"] = kl, float64(n)
 	if !(kl <= maxGraphKL) {
 		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: "+

@@ -177,24 +177,28 @@ func matchSource(ctx context.Context, s *Subject, g Golden) error {
 	if err != nil {
 		return err
 	}
-	d := s.Source.Model.Hidden
-	h = h[(len(g.Prompt)-1)*d:]
-	logits := make([]float32, len(h)/d*vocab)
-	if err := s.Source.Reference.Logits(ctx, logits, h); err != nil {
-		return err
-	}
-	if err := matchLogits(g.TopLogits, func(t int32) (float32, bool) {
-		if t < 0 || int(t) >= vocab {
-			return 0, false
+	rows, first := s.sourceLogits(s.Source.Reference, h), len(g.Prompt)-1
+	for from, n := 0, tileRows(s.Options, vocab); from < len(g.Output)+1; from += n {
+		to := min(from+n, len(g.Output)+1)
+		logits, err := rows(ctx, first+from, first+to)
+		if err != nil {
+			return err
 		}
-		return logits[t], true
-	}); err != nil {
-		return err
-	}
-	for i, t := range g.Output {
-		r := newRow(logits[i*vocab : (i+1)*vocab])
-		if best := r.top(); r.logits[best]-r.logits[t] > maxGoldenDiff {
-			return fmt.Errorf("token %d of the output is %d, recorded %d", i, best, t)
+		if from == 0 {
+			if err := matchLogits(g.TopLogits, func(t int32) (float32, bool) {
+				if t < 0 || int(t) >= vocab {
+					return 0, false
+				}
+				return logits[t], true
+			}); err != nil {
+				return err
+			}
+		}
+		for i, t := range g.Output[from:min(to, len(g.Output))] {
+			r := newRow(logits[i*vocab : (i+1)*vocab])
+			if best := r.top(); r.logits[best]-r.logits[t] > maxGoldenDiff {
+				return fmt.Errorf("token %d of the output is %d, recorded %d", from+i, best, t)
+			}
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/llmexport/llmexport/backends/cpu"
@@ -47,22 +47,21 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	got, err := sess.Forward(ctx, w)
+	if err := sess.Advance(ctx, [][]int32{w}); err != nil {
+		return Finding{}, err
+	}
+	ref := s.Source.Reference
+	h, err := ref.Hidden(ctx, [][]int32{w})
 	if err != nil {
 		return Finding{}, err
 	}
-	h, err := s.Source.Reference.Hidden(ctx, [][]int32{w})
+	kl, diff, err := s.compareLogits(ctx, len(w), s.sourceLogits(ref, h), sess.Logits)
+	if errors.As(err, new(*widthError)) {
+		return fail(nil, "%v", err)
+	}
 	if err != nil {
 		return Finding{}, err
 	}
-	want := make([]float32, len(w)*s.Source.Model.Vocab)
-	if err := s.Source.Reference.Logits(ctx, want, h); err != nil {
-		return Finding{}, err
-	}
-	if len(got) != len(want) {
-		return fail(nil, "the graph computes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
-	}
-	kl, diff := compareLogits(want, got, s.Source.Model.Vocab, s.Options.Threads)
 	value := map[string]float64{"kl": kl, "largest_difference": diff}
 	f, err := atMost(kl, maxGraphKL, "nats", value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 	if err != nil || !f.Passed {
@@ -100,14 +99,14 @@ func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) 
 }
 
 // replace returns the source's own weights for the ops of a part.
-func (s *Subject) replace(part *runtime.Part) func(op *mnn.Op) (weights, bias []float32, err error) {
+func (s *Subject) replace(part *runtime.Part) func(op *mnn.Op) (weights *backend.Replacement, bias []float32, err error) {
 	names := map[string][]string{} // of weights, and of a bias
 	for _, t := range s.Manifest.Tensors {
 		if t.File == part.WeightFile {
 			names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
 		}
 	}
-	return func(op *mnn.Op) (weights, bias []float32, err error) {
+	return func(op *mnn.Op) (weights *backend.Replacement, bias []float32, err error) {
 		list, ok := names[op.Name]
 		if n, inline := op.Param.(*mnn.LayerNorm); inline && !ok && n.External == nil {
 			return nil, nil, nil // factors that only the graph has
@@ -115,17 +114,24 @@ func (s *Subject) replace(part *runtime.Part) func(op *mnn.Op) (weights, bias []
 		if !ok {
 			return nil, nil, fmt.Errorf("no tensor of the manifest belongs to this op")
 		}
-		if weights, err = s.Source.floats(list[0], elements(op)); err != nil || len(list) == 1 {
+		if weights, err = s.floats(list[0], elements(op)); err != nil || len(list) == 1 {
 			return weights, nil, err
 		}
-		bias, err = s.Source.floats(list[1], biases(op))
+		offsets, err := s.floats(list[1], biases(op))
+		if err != nil {
+			return nil, nil, err
+		}
+		bias, err = offsets.All()
 		return weights, bias, err
 	}
 }
 
-// floats reads all n elements of a tensor.
-func (s *Source) floats(name string, n int64) ([]float32, error) {
-	src, info, err := s.open(name)
+// readElements is how many elements of a tensor a thread reads at a time.
+const readElements = 1 << 18
+
+// floats gives the n elements of a tensor of the source.
+func (s *Subject) floats(name string, n int64) (*backend.Replacement, error) {
+	src, info, err := s.Source.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +142,18 @@ func (s *Source) floats(name string, n int64) ([]float32, error) {
 	if has != n {
 		return nil, fmt.Errorf("%s has %d elements, the op takes %d: %w", name, has, n, tensor.ErrCorrupt)
 	}
-	v := make([]float32, n)
-	return v, src.row(v, 0)
+	return &backend.Replacement{Len: int(n), Read: func(dst []float32, from int) error {
+		pieces := (len(dst) + readElements - 1) / readElements
+		errs := make([]error, pieces)
+		kernel.Parallel(s.Options.Threads, pieces, func(lo, hi int) {
+			var raw []byte
+			for i := lo; i < hi; i++ {
+				at := i * readElements
+				raw, errs[i] = src.elements(dst[at:min(at+readElements, len(dst))], from+at, raw)
+			}
+		})
+		return errors.Join(errs...)
+	}}, nil
 }
 
 // elements returns the number of weights that an op takes.
@@ -170,28 +186,4 @@ func biases(op *mnn.Op) int64 {
 		return int64(len(p.Beta))
 	}
 	return 0
-}
-
-// compareLogits returns the mean divergence and the largest difference of [n, vocab] logits.
-func compareLogits(want, got []float32, vocab, threads int) (kl, diff float64) {
-	type gap struct{ kl, diff float64 }
-	gaps := make([]gap, len(want)/vocab)
-	kernel.Parallel(threads, len(gaps), func(lo, hi int) {
-		for r := lo; r < hi; r++ {
-			a, b := newRow(want[r*vocab:(r+1)*vocab]), newRow(got[r*vocab:(r+1)*vocab])
-			if !a.finite() || !b.finite() {
-				gaps[r] = gap{math.Inf(1), math.Inf(1)}
-				continue
-			}
-			gaps[r].kl = a.kl(b)
-			for i, v := range a.logits {
-				gaps[r].diff = max(gaps[r].diff, math.Abs(float64(v)-float64(b.logits[i])))
-			}
-		}
-	})
-	for _, g := range gaps {
-		kl += g.kl / float64(len(gaps))
-		diff = max(diff, g.diff)
-	}
-	return kl, diff
 }

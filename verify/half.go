@@ -81,6 +81,7 @@ func (h *halfRun) compare(ctx context.Context, s *Subject, half *runtime.Session
 		return err
 	}
 	w, vocab := windows[0], s.Package.Vocabulary()
+	rows := tileRows(s.Options, vocab)
 	h.tokens = HalfTokens(len(w))
 	float, err := s.session(backend.Float)
 	if err != nil {
@@ -90,16 +91,22 @@ func (h *halfRun) compare(ctx context.Context, s *Subject, half *runtime.Session
 	h.float.begin()
 	for at := 0; at < h.tokens; {
 		n := max(h.tokens-halfSingle-at, 1)
-		want, err := float.Forward(ctx, w[at:at+n])
-		if err != nil {
+		if err := float.Feed(ctx, w[at:at+n]); err != nil {
 			return err
 		}
 		got, err := half.Forward(ctx, w[at:at+n])
 		if err != nil {
 			return err
 		}
+		var want []float32
 		for i := range n {
-			f, g := newRow(want[i*vocab:(i+1)*vocab]), newRow(got[i*vocab:(i+1)*vocab])
+			k := i % rows
+			if k == 0 {
+				if want, err = float.Logits(ctx, i, min(i+rows, n)); err != nil {
+					return err
+				}
+			}
+			f, g := newRow(want[k*vocab:(k+1)*vocab]), newRow(got[i*vocab:(i+1)*vocab])
 			switch {
 			case !f.finite():
 			case g.finite():

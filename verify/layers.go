@@ -73,7 +73,7 @@ func (l *Layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		}
 	}
 	if task == runtime.Generate {
-		_, err = sess.Forward(ctx, w)
+		err = sess.Feed(ctx, w)
 	} else {
 		_, err = sess.Vector(ctx, w)
 		w = trained(task, w)

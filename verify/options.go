@@ -27,8 +27,8 @@ type Options struct {
 	Checks  Checks
 	Threads int
 	// Memory is the limit, in bytes, that sizes the buffers of an evaluation: a quarter each for the cached weights of the
-	// two sessions, a sixteenth each for codes of experts, an eighth for tiles of logits. The reference has its own limit,
-	// and the hidden states of a batch of windows, which the sessions and the reference hold, do not grow with the text.
+	// two sessions and for the codes of the one in int8, a sixteenth each for codes of experts, an eighth for tiles of logits.
+	// The reference has its own limit, and the hidden states of a batch of windows, which the sessions and the reference hold, do not grow with the text.
 	// Mapped files, the graph, KV caches and the text itself are not included.
 	Memory int64
 	// Progress is called with the number of positions evaluated so far; it may be nil.

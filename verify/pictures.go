@@ -138,12 +138,12 @@ func newPicturePrompt(ctx context.Context, s *Subject, t *runtime.Tower) (*pictu
 }
 
 // judged returns the logits of the source for the prompt with rows of pictures.
-func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) ([]float32, error) {
+func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) (logitRows, error) {
 	h, err := s.Source.Vision.Hidden(ctx, p.tokens, s.Package.Config.ImagePad, rows, p.grids)
 	if err != nil {
 		return nil, err
 	}
-	return s.sourceLogits(ctx, h)
+	return s.sourceLogits(s.Source.Reference, h), nil
 }
 
 // newSeen draws a picture in the form in which a tower takes it. A tower that reads patches is given one that need not be resized.

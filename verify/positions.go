@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
 )
@@ -47,19 +46,33 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	want, err := sess.ForwardAt(ctx, w, 0)
-	if err != nil {
+	if err := sess.FeedAt(ctx, w, 0); err != nil {
 		return Finding{}, err
 	}
-	want = slices.Clone(want) // the session writes the next logits to the same place
-	worst, worstAt := 0.0, 0
-	for i := 1; i < positionSamples; i++ {
-		at := (last - len(w)) * i / (positionSamples - 1)
-		got, err := sess.ForwardAt(ctx, w, at)
+	vocab, rows := s.Package.Vocabulary(), tileRows(s.Options, s.Package.Vocabulary())
+	want := make([]float32, 0, len(w)*vocab)
+	for from := 0; from < len(w); from += rows {
+		part, err := sess.Logits(ctx, from, min(from+rows, len(w)))
 		if err != nil {
 			return Finding{}, err
 		}
-		if kl, _ := compareLogits(want, got, len(want)/len(w), s.Options.Threads); kl > worst {
+		want = append(want, part...)
+	}
+	if len(want) != len(w)*vocab {
+		return fail(nil, "the graph computes %d logits for %d tokens of a vocabulary of %d", len(want), len(w), vocab)
+	}
+	first := func(_ context.Context, from, to int) ([]float32, error) { return want[from*vocab : to*vocab], nil }
+	worst, worstAt := 0.0, 0
+	for i := 1; i < positionSamples; i++ {
+		at := (last - len(w)) * i / (positionSamples - 1)
+		if err := sess.FeedAt(ctx, w, at); err != nil {
+			return Finding{}, err
+		}
+		kl, _, err := s.compareLogits(ctx, len(w), first, sess.Logits)
+		if err != nil {
+			return Finding{}, err
+		}
+		if kl > worst {
 			worst, worstAt = kl, at
 		}
 	}

@@ -63,7 +63,9 @@ func (p *picturePrompt) resize(ctx context.Context, s *Subject, t *runtime.Tower
 		return "", err
 	}
 	value["rows_resize"] = distanceOf(p.rows, all)
-	value["kl_resize"], _ = compareLogits(p.logits, logits, s.Source.Model.Vocab, s.Options.Threads)
+	if value["kl_resize"], _, err = s.compareLogits(ctx, len(p.tokens), p.logits, logits); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("; the engine's resize of pictures %d times as large costs %.4g nats", larger, value["kl_resize"]), nil
 }
 

@@ -14,7 +14,7 @@ func (s *Subject) session(mode backend.Mode) (*runtime.Session, error) {
 		var err error
 		if sess, err = runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{
 			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads,
-			CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
+			CacheBytes: s.Options.Memory / sessionShare, CodeBytes: max(1, s.Options.Memory/codeShare), ExpertBytes: max(1, s.Options.Memory/expertShare),
 		}); err != nil {
 			return nil, err
 		}

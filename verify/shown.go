@@ -24,7 +24,7 @@ type shownPrompt struct {
 	tokens []int32
 	words  []int32   // of the text that are still to be taken
 	rows   []float32 // of all pictures or clips
-	logits []float32
+	logits logitRows
 }
 
 // takeWords appends the next words of the text.
@@ -132,21 +132,11 @@ func (p *shownPrompt) shipped(ctx context.Context, s *Subject, m medium, mode ba
 func (p *shownPrompt) divergence(ctx context.Context, s *Subject, sess *runtime.Session, seen []runtime.Picture) (float64, error) {
 	sess.Reset()
 	sess.Show(seen...)
-	got, err := sess.Forward(ctx, p.tokens)
-	if err != nil {
+	if err := sess.Feed(ctx, p.tokens); err != nil {
 		return 0, err
 	}
-	if len(got) != len(p.logits) {
-		return 0, fmt.Errorf("the graph computes %d logits for %d tokens, the source %d", len(got), len(p.tokens), len(p.logits))
-	}
-	kl, _ := compareLogits(p.logits, got, s.Source.Model.Vocab, s.Options.Threads)
-	return kl, nil
-}
-
-// sourceLogits returns the logits [tokens, vocabulary] that the source makes of hidden states [tokens, hidden].
-func (s *Subject) sourceLogits(ctx context.Context, h []float32) ([]float32, error) {
-	logits := make([]float32, len(h)/s.Source.Model.Hidden*s.Source.Model.Vocab)
-	return logits, s.Source.Reference.Logits(ctx, logits, h)
+	kl, _, err := s.compareLogits(ctx, len(p.tokens), p.logits, sess.Logits)
+	return kl, err
 }
 
 // distance is that of rows from the source's.

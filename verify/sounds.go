@@ -124,12 +124,12 @@ func playedClip(seconds float64, number int) []float32 {
 }
 
 // judged returns the logits of the source for the prompt with rows of clips.
-func (p *soundPrompt) judged(ctx context.Context, s *Subject, rows []float32) ([]float32, error) {
+func (p *soundPrompt) judged(ctx context.Context, s *Subject, rows []float32) (logitRows, error) {
 	h, err := s.Source.Hearing.Hidden(ctx, p.tokens, s.Package.Config.AudioPad, rows)
 	if err != nil {
 		return nil, err
 	}
-	return s.sourceLogits(ctx, h)
+	return s.sourceLogits(s.Source.Reference, h), nil
 }
 
 // heard returns what an encoder makes of the clips.
@@ -163,6 +163,8 @@ func (p *soundPrompt) library(ctx context.Context, s *Subject, value map[string]
 	if err != nil {
 		return "", err
 	}
-	value["kl_features"], _ = compareLogits(logits, p.logits, s.Source.Model.Vocab, s.Options.Threads)
+	if value["kl_features"], _, err = s.compareLogits(ctx, len(p.tokens), logits, p.logits); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("; features of the engine in place of the library's cost %.2g nats", value["kl_features"]), nil
 }

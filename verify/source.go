@@ -116,13 +116,21 @@ func (s *Source) open(name string) (rowReader, tensor.Info, error) {
 }
 
 // row fills dst with row r of len(dst) elements.
-func (s *rowReader) row(dst []float32, r int) error {
+func (s *rowReader) row(dst []float32, r int) (err error) {
+	s.raw, err = s.elements(dst, r*len(dst), s.raw)
+	return err
+}
+
+// elements fills dst with the elements from the given one on; raw is memory, which it may replace.
+func (s *rowReader) elements(dst []float32, from int, raw []byte) ([]byte, error) {
 	size := s.info.DType.Size()
-	if s.raw == nil {
-		s.raw = make([]byte, int64(len(dst))*size)
+	if n := int(int64(len(dst)) * size); cap(raw) < n {
+		raw = make([]byte, n)
+	} else {
+		raw = raw[:n]
 	}
-	if err := s.read(s.raw, int64(r)*int64(len(dst))*size); err != nil {
-		return err
+	if err := s.read(raw, int64(from)*size); err != nil {
+		return raw, err
 	}
-	return kernel.ToF32(dst, s.raw, s.info.DType)
+	return raw, kernel.ToF32(dst, raw, s.info.DType)
 }

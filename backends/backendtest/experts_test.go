@@ -178,10 +178,18 @@ func testExperts(t *testing.T, be backend.Backend) {
 	}
 }
 
-// testReplaced replaces the weights of down by their doubles. Where the cache has no room they are asked for in every call.
+// replacement gives floats that are there.
+func replacement(v []float32) *backend.Replacement {
+	return &backend.Replacement{Len: len(v), Read: func(dst []float32, from int) error {
+		copy(dst, v[from:])
+		return nil
+	}}
+}
+
+// testReplaced replaces the weights of down by their doubles. Where the cache has no room they are read in every call.
 func testReplaced(t *testing.T, be backend.Backend, b *builder, o backend.Options, m mixture, x []float32, want []float64) {
 	t.Helper()
-	o.Replace = func(op *mnn.Op) (weights, bias []float32, err error) {
+	o.Replace = func(op *mnn.Op) (*backend.Replacement, []float32, error) {
 		p, ok := op.Param.(*mnn.Convolution)
 		if !ok || int(p.Inputs) != m.inner {
 			return nil, nil, nil
@@ -190,12 +198,12 @@ func testReplaced(t *testing.T, be backend.Backend, b *builder, o backend.Option
 		if err != nil {
 			return nil, nil, err
 		}
-		weights = make([]float32, w.Rows*w.Cols)
+		weights := make([]float32, w.Rows*w.Cols)
 		w.Rows32(weights, make([]uint8, len(weights)), 0, w.Rows)
 		for i := range weights {
 			weights[i] *= 2
 		}
-		return weights, nil, nil
+		return replacement(weights), nil, nil
 	}
 	e, err := be.Compile(&b.Graph, b.file, o)
 	if err != nil {

@@ -24,11 +24,11 @@ type seen struct {
 func TestHybrid(t *testing.T) {
 	g, w, width := hybrid(t)
 	for _, o := range []backend.Options{
-		{}, {CacheBytes: 1 << 20}, {CacheBytes: 30_000}, {Mode: backend.Int8}, {Mode: backend.Int8, DynamicOption: 2},
+		{}, {CacheBytes: 1 << 20}, {CacheBytes: 30_000}, {Mode: backend.Int8}, {Mode: backend.Int8, DynamicOption: 2}, {Mode: backend.Int8, CodeBytes: 1},
 	} {
 		for _, threads := range []int{1, 3} {
 			o.Threads = threads
-			t.Run(fmt.Sprintf("%v option %d cache %d threads %d", o.Mode, o.DynamicOption, o.CacheBytes, threads), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v option %d cache %d codes %d threads %d", o.Mode, o.DynamicOption, o.CacheBytes, o.CodeBytes, threads), func(t *testing.T) {
 				var want, got backend.Executable
 				var err error
 				if want, err = (generic.Backend{}).Compile(g, w, o); err != nil {

@@ -117,11 +117,11 @@ func testUnary(t *testing.T, be backend.Backend) {
 		table := b.op(mnn.OpConst, &mnn.Blob{Dims: []int32{2, 2}, DType: mnn.DTFloat, External: []int64{b.append(iota32(4)), 16}})
 		p := &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: 0, Gamma: []float32{1, 1}, Group: 1}
 		y := b.op(mnn.OpLayerNorm, p, b.binary(mnn.BinaryMul, table, b.floats([]float32{1, 2}, 2)))
-		e, err := b.compile(be, y, backend.Options{Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
+		e, err := b.compile(be, y, backend.Options{Replace: func(op *mnn.Op) (weights *backend.Replacement, bias []float32, err error) {
 			if op.Type == mnn.OpConst {
-				return []float32{5, 7, 7, 5}, nil, nil // inline constants are not asked for
+				return replacement([]float32{5, 7, 7, 5}), nil, nil // inline constants are not asked for
 			}
-			return []float32{2, 3}, []float32{10, 20}, nil
+			return replacement([]float32{2, 3}), []float32{10, 20}, nil
 		}})
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backend.Options) (backend.
 	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
 		return generic.Backend{}.Compile(g, w, o)
 	}
-	left := &room{cache: o.CacheBytes, experts: o.ExpertBytes, bounded: o.ExpertBytes > 0}
+	left := &room{cache: o.CacheBytes, experts: o.ExpertBytes, bounded: o.ExpertBytes > 0, codes: o.CodeBytes, limited: o.CodeBytes > 0}
 	if err := e.compile(live, w, left); err != nil {
 		return nil, err
 	}
@@ -126,15 +126,18 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 			left.cache -= 4 * size
 		}
 		opened := e.expert && o.Replace == nil && o.CacheBytes == 0 && !left.keeps(p)
+		pieced := !e.expert && o.Mode == backend.Int8 && !left.lays(p)
 		layer := func(threads int) {
 			if opened {
 				e.linears[i], errs[i] = openedLinear(op, p, w, o)
 				return
 			}
 			o.Threads = threads
-			if e.linears[i], errs[i] = compileLinear(op, p, w, o); e.expert && errs[i] == nil {
-				e.linears[i].drop(op, &o)
+			if pieced {
+				e.linears[i], errs[i] = piecedLinear(op, p, w, o)
+				return
 			}
+			e.linears[i], errs[i] = compileLinear(op, p, w, o)
 		}
 		if size >= large {
 			layers = append(layers, layer)

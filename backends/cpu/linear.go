@@ -15,15 +15,17 @@ import (
 type linear struct {
 	m *mnn.Matrix
 	// quantized layers compute in int8, with activations in blocks of that many columns; int8 has their weights. Others hold
-	// packed weights, or where the cache is too small decode replace or m in every call.
+	// packed weights, or where the cache is too small read replace or decode m in every call.
 	quantized bool
 	block     int
 	option    kernel.DynOption
 	int8      *kernel.Int8Matrix
 	packed    *kernel.Packed
-	replace   []float32
+	replace   *backend.Replacement
 	// exact is set if float weights are multiplied in the engine's order; they are not packed.
 	exact bool
+	// pieces, if set, has the weights of a layer in int8 that are not kept.
+	pieces *pieces
 	// opened, if set, gives the layer with its weights in every call.
 	opened func() (*linear, error)
 }
@@ -57,40 +59,57 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backend.Opti
 		return l, nil
 	}
 	if o.CacheBytes >= 4*int64(m.Rows)*int64(m.Cols) {
-		l.packed = new(kernel.Packed)
-		l.packed.Resize(m.Rows, m.Cols)
+		packed := new(kernel.Packed)
+		packed.Resize(m.Rows, m.Cols)
+		if replace != nil {
+			err = l.slabs(o.Threads, func(slab []float32, first, from, to int) {
+				packed.PackRows(slab[(from-first)*m.Cols:], from, to-from, m.Cols)
+			})
+			l.packed, l.replace = packed, nil
+			return l, err
+		}
 		kernel.Parallel(o.Threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
 			s := scratches.Get().(*scratch)
 			defer scratches.Put(s)
 			for i := lo; i < hi; i++ {
 				from, to := i*panel, min((i+1)*panel, m.Rows)
-				l.packed.PackRows(l.rows(s, from, to), from, to-from, m.Cols)
+				packed.PackRows(l.rows(s, from, to), from, to-from, m.Cols)
 			}
 		})
-		l.replace = nil
+		l.packed = packed
 	}
 	return l, nil
+}
+
+// slabBytes is how much of the weights of [backend.Replacement] is in memory at a time.
+const slabBytes = 16 << 20
+
+// slabs reads the replaced weights some rows at a time and calls visit, on several threads, for every panel of each: slab begins
+// at row first, the panel is of rows from to to-1.
+func (l *linear) slabs(threads int, visit func(slab []float32, first, from, to int)) error {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	rows, cols := l.m.Rows, l.m.Cols
+	step := max(1, slabBytes/4/cols/panel) * panel
+	slab := s.floats(min(step, rows) * cols)
+	for first := 0; first < rows; first += step {
+		n := min(step, rows-first)
+		if err := l.replace.Read(slab[:n*cols], first*cols); err != nil {
+			return err
+		}
+		kernel.Parallel(threads, (n+panel-1)/panel, func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				visit(slab, first, first+i*panel, first+min((i+1)*panel, n))
+			}
+		})
+	}
+	return nil
 }
 
 // setInt8 sets whether the layer computes in int8, and how activations are quantized then.
 func (l *linear) setInt8(o *backend.Options) {
 	if l.option, l.quantized = ops.Quantizes(l.m, l.replace, o); l.quantized {
 		l.block = l.m.Cols / l.m.Blocks
-	}
-}
-
-// drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
-// and a call needs few of them.
-func (l *linear) drop(op *mnn.Op, o *backend.Options) {
-	if l.replace == nil {
-		return
-	}
-	m := *l.m
-	m.Scale, m.Zero = nil, nil
-	l.m, l.replace = &m, nil
-	l.opened = func() (*linear, error) {
-		w, err := ops.Replacement(op, m.Rows, m.Cols, o)
-		return &linear{m: &m, replace: w}, err
 	}
 }
 
@@ -104,19 +123,25 @@ type scratch struct {
 	packed kernel.Packed
 }
 
+// floats returns n of them.
+func (s *scratch) floats(n int) []float32 {
+	if len(s.rows) < n {
+		s.rows = make([]float32, n)
+	}
+	return s.rows[:n]
+}
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // rows decodes weight rows lo to hi-1, at most a panel.
 func (l *linear) rows(s *scratch, lo, hi int) []float32 {
-	cols := l.m.Cols
-	if l.replace != nil {
-		return l.replace[lo*cols : hi*cols]
+	n := panel * l.m.Cols
+	if len(s.codes) < n {
+		s.codes = make([]uint8, n)
 	}
-	if n := panel * cols; len(s.rows) < n {
-		s.rows, s.codes = make([]float32, n), make([]uint8, n)
-	}
-	l.m.Rows32(s.rows[:(hi-lo)*cols], s.codes, lo, hi)
-	return s.rows[:(hi-lo)*cols]
+	rows := s.floats(n)[:(hi-lo)*l.m.Cols]
+	l.m.Rows32(rows, s.codes, lo, hi)
+	return rows
 }
 
 // linears plans a group of layers that read the same input.
@@ -239,6 +264,19 @@ func (s *linearStep) run(f *frame) error {
 		kernel.ParallelTask(f.threads, (s.tokens+kernel.QuantizeTile-1)/kernel.QuantizeTile, s.q)
 	}
 	kernel.ParallelTask(f.threads, s.units, s)
+	for i := range s.members {
+		m := &s.members[i]
+		var err error
+		switch {
+		case m.pieces != nil:
+			err = m.pieces.run(m.linear, f.threads, m.dst, &s.q.rows, s.tokens)
+		case m.replace != nil:
+			err = m.replaced(f.threads, m.dst, s.x, s.tokens)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -265,7 +303,7 @@ func (s *linearStep) Do(lo, hi int) {
 		m := &s.members[i]
 		rows := m.m.Rows
 		from, to := max(0, (lo-m.first)*panel), min((hi-m.first)*panel, rows)
-		if from < to {
+		if from < to && m.replace == nil && m.pieces == nil {
 			var q *kernel.QuantizedRows
 			if s.q != nil {
 				q = &s.q.rows
@@ -301,12 +339,31 @@ func (l *linear) multiply(dst, x []float32, q *kernel.QuantizedRows, tokens, fro
 			w.packed.MulT(dst[r:], x, tokens, rows, cols, 0, n)
 		}
 	}
-	if l.m.Bias == nil || l.exact {
+	if !l.exact {
+		l.addBias(dst, tokens, from, to)
+	}
+}
+
+// replaced is multiply for all outputs of weights that are read now.
+func (l *linear) replaced(threads int, dst, x []float32, tokens int) error {
+	rows, cols := l.m.Rows, l.m.Cols
+	return l.slabs(threads, func(slab []float32, first, from, to int) {
+		w := scratches.Get().(*scratch)
+		defer scratches.Put(w)
+		w.packed.Pack(slab[(from-first)*cols:], to-from, cols, cols)
+		w.packed.MulT(dst[from:], x, tokens, rows, cols, 0, to-from)
+		l.addBias(dst, tokens, from, to)
+	})
+}
+
+// addBias adds the bias to outputs from to to-1 of all tokens.
+func (l *linear) addBias(dst []float32, tokens, from, to int) {
+	if l.m.Bias == nil {
 		return
 	}
 	bias := l.m.Bias[from:to]
 	for t := range tokens {
-		y := dst[t*rows+from : t*rows+to]
+		y := dst[t*l.m.Rows+from : t*l.m.Rows+to]
 		kernel.Add(y, y, bias)
 	}
 }

@@ -14,6 +14,35 @@ type room struct {
 	// experts is that of Options.ExpertBytes; bounded is set if there is such a bound.
 	experts int64
 	bounded bool
+	// codes is that of Options.CodeBytes; limited is set if there is such a bound.
+	codes   int64
+	limited bool
+}
+
+// lays reports whether a layer that is no expert may keep its codes in the form that the kernel reads, and takes their memory.
+func (r *room) lays(c *mnn.Convolution) bool {
+	if !r.limited {
+		return true
+	}
+	need := codeBytes(c)
+	if need > r.codes {
+		return false
+	}
+	r.codes -= need
+	return true
+}
+
+// codeBytes is about the memory of a layer's codes and scales, as they are and in the form that the kernel reads.
+func codeBytes(c *mnn.Convolution) int64 {
+	need := int64(c.Outputs) * int64(c.Inputs)
+	if len(c.External) > 2 && c.Quan != nil && c.Quan.Type != 3 {
+		scales := c.External[2] / 4
+		if c.Quan.ScaleFP16 {
+			scales *= 2
+		}
+		need = c.External[1] + 10*scales
+	}
+	return need
 }
 
 // keeps reports whether a layer of an expert may keep its codes and scales, and takes their memory.
@@ -21,14 +50,7 @@ func (r *room) keeps(c *mnn.Convolution) bool {
 	if !r.bounded {
 		return true
 	}
-	need := int64(c.Outputs) * int64(c.Inputs)
-	if len(c.External) > 2 && c.Quan != nil && c.Quan.Type != 3 {
-		scales := c.External[2] / 4
-		if c.Quan.ScaleFP16 {
-			scales *= 2
-		}
-		need = c.External[1] + 10*scales // as they are, and in the form that the kernel reads
-	}
+	need := codeBytes(c)
 	if need > r.experts {
 		return false
 	}

@@ -105,7 +105,7 @@ func (e *executable) open(w mnn.Weights, cache *int64) error {
 func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:
-		e.linears[i], err = compileLinear(op, p, w, &e.options, cache, e.expert)
+		e.linears[i], err = compileLinear(op, p, w, &e.options, cache)
 	case *mnn.LayerNorm:
 		e.norms[i], err = ops.OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:

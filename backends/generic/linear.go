@@ -29,23 +29,23 @@ type linear struct {
 	replaced func() ([]float32, error)
 }
 
-// compileLinear opens a layer. The cache takes its weights as floats if it has room. The replaced weights of an expert that it
-// has no room for are not kept: experts hold most of the weights of a model, and a call needs few of them.
-func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options, cache *int64, expert bool) (*linear, error) {
+// compileLinear opens a layer. The cache takes its weights as floats if it has room.
+func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options, cache *int64) (*linear, error) {
 	m, replace, err := ops.OpenLinear(op, p, w, o)
 	if err != nil {
 		return nil, err
 	}
-	l := &linear{m: m, threads: o.Threads, floats: replace, half: o.Half}
+	l := &linear{m: m, threads: o.Threads, half: o.Half}
 	size := 4 * int64(m.Rows) * int64(m.Cols)
-	if expert && replace != nil {
-		if *cache < size {
-			l.floats = nil
-			l.replaced = func() ([]float32, error) { return ops.Replacement(op, m.Rows, m.Cols, o) }
-		} else {
-			*cache -= size
-		}
+	switch {
+	case replace == nil:
+	case *cache < size:
+		l.replaced = replace.All
 		return l, nil
+	default:
+		*cache -= size
+		l.floats, err = replace.All()
+		return l, err
 	}
 	var quantized bool
 	if l.option, quantized = ops.Quantizes(m, replace, o); quantized {
@@ -60,13 +60,13 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 		return l, err
 	}
 	switch {
-	case replace != nil || !ops.Exact(m, o.Mode):
+	case !ops.Exact(m, o.Mode):
 	case o.Arm != 0:
 		l.exact = kernel.ArmMatMulT
 	default:
 		l.exact = kernel.EngineMatMulT
 	}
-	if l.floats == nil && *cache >= size {
+	if *cache >= size {
 		*cache -= size
 		l.floats = make([]float32, m.Rows*m.Cols)
 		kernel.Parallel(o.Threads, m.Rows, func(lo, hi int) {

@@ -61,7 +61,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Verification(ref, o.Window).Within(VerifyShare*o.Memory, s.Decoder); err != nil {
+	if err := Verification(ref, s.Decoder, o.Window).Within(VerifyShare*o.Memory, s.Decoder); err != nil {
 		return nil, err
 	}
 	v.Reference = ref
@@ -127,10 +127,20 @@ type Demand struct {
 	Bytes int64
 }
 
-// Verification is the demand of comparing packages with the source in windows of length tokens.
-func Verification(ref *reference.Model, length int) Demand {
-	return Demand{fmt.Sprintf("verification with windows of %d tokens", length), VerifyShare * ref.LeastMemory(length)}
+// Verification is the demand of comparing a package with the source d in windows of length tokens: the reference's, or what it and
+// both sessions of the package take together. In addition to what does not depend on the limit, sessions keep weights in a share of it.
+func Verification(ref *reference.Model, d *arch.Decoder, length int) Demand {
+	least, vocab := ref.LeastMemory(length), int64(d.Vocab)
+	weights, token := ref.Bytes()
+	fixed := least + verify.LeastBytes(d.Vocab, length, token) + tables*8*vocab*int64(d.Hidden)/scaled
+	together := min(int64(float64(fixed)/(1-verify.KeptShare/VerifyShare)), fixed+2*weights)
+	return Demand{fmt.Sprintf("verification with windows of %d tokens", length), max(VerifyShare*least, together)}
 }
+
+// tables is how often the scales and zero terms of the head are in memory as floats, counting the session in half precision and what
+// the collector has not taken yet: with 3, two layers of a model 1024 wide with 151,936 tokens exceeded their limit by 68 MiB.
+// scaled are the columns of a block.
+const tables, scaled = 7, 64
 
 // Within returns a [MemoryError] if a limit in bytes is too small for the demand and the tables of the program itself.
 func (d Demand) Within(limit int64, model *arch.Decoder) error {

@@ -264,6 +264,9 @@ func (m *Model) LeastMemory(length int) int64 {
 	return rest + max(weights.Slab, weights.All)
 }
 
+// Bytes are the sizes of all weights in float32, and of the activations of a token within a layer.
+func (m *Model) Bytes() (weights, token int64) { return m.pass.Weights().All, m.pass.TokenBytes() }
+
 // room is half of the memory that the limit leaves after weights, the buffers of the threads and the rotary tables, for windows
 // of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {

@@ -75,7 +75,7 @@ func (q *Quantize) demands(r *Run, src *source.Source) ([]assemble.Demand, error
 	if err != nil {
 		return nil, err
 	}
-	return append(list, assemble.Verification(ref, o.Window)), nil
+	return append(list, assemble.Verification(ref, src.Decoder, o.Window)), nil
 }
 
 // MemoryLimitError rejects a memory limit, at its place in the recipe, that a part of the run would exceed.

@@ -52,14 +52,17 @@ type Options struct {
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit
 	// is decoded again in every call.
 	CacheBytes int64
+	// CodeBytes, if not 0, is how much memory the codes and scales of layers other than experts may take in Int8 mode, in addition to
+	// those of the package; layers beyond are laid out again in every call, some rows at a time.
+	CodeBytes int64
 	// ExpertBytes, if not 0, is how much memory the codes and scales of experts may take in addition to those of the package; experts
 	// beyond are opened again in every call. Without it all are kept. A backend that is not made for speed keeps all.
 	ExpertBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
 	// Convolution, the factors and offsets of a LayerNorm, or the values of a Const in the weight file; nil keeps either.
-	// It lets a graph run at the precision of the source. Calls may overlap. Weights of experts that CacheBytes
-	// has no room for are requested again in every call.
-	Replace func(op *mnn.Op) (weights, bias []float32, err error)
+	// It lets a graph run at the precision of the source. Calls may overlap. Weights of layers that CacheBytes has no room for
+	// are read again in every call, some rows at a time.
+	Replace func(op *mnn.Op) (weights *Replacement, bias []float32, err error)
 }
 
 // Capabilities lists the ops and modes that a backend runs.

@@ -303,6 +303,21 @@ func (m *Matrix) Unpack(dst []uint8, lo, hi int) {
 	}
 }
 
+// Part returns rows lo to hi-1 of a matrix of codes, of which lo is a multiple of 8.
+func (m *Matrix) Part(lo, hi int) *Matrix {
+	p := *m
+	p.Rows = hi - lo
+	p.Codes = m.Codes[lo*m.Cols*m.Bits/8 : (hi*m.Cols*m.Bits+7)/8]
+	p.Scale = m.Scale[lo*m.Blocks : hi*m.Blocks]
+	if m.Zero != nil {
+		p.Zero = m.Zero[lo*m.Blocks : hi*m.Blocks]
+	}
+	if m.Bias != nil {
+		p.Bias = m.Bias[lo:hi]
+	}
+	return &p
+}
+
 // Rows32 writes rows lo to hi as floats: scale*sample + zero, or the stored number. scratch holds
 // (hi-lo)*Cols codes and may be nil for 16 and 32 bits.
 func (m *Matrix) Rows32(dst []float32, scratch []uint8, lo, hi int) {

@@ -18,9 +18,9 @@ func OpenConst(op *mnn.Op, p *mnn.Blob, w mnn.Weights, o *backend.Options) (mnn.
 	if err != nil || f == nil {
 		return c, err
 	}
-	if len(f) != len(c.Floats) {
-		return c, fmt.Errorf("%d floats for a constant of shape %v: %w", len(f), c.Shape, tensor.ErrCorrupt)
+	if f.Len != len(c.Floats) {
+		return c, fmt.Errorf("%d floats for a constant of shape %v: %w", f.Len, c.Shape, tensor.ErrCorrupt)
 	}
-	c.Floats = f
-	return c, nil
+	c.Floats, err = f.All()
+	return c, err
 }

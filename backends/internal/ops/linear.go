@@ -61,8 +61,9 @@ func codes(m *mnn.Matrix, option kernel.DynOption, repack bool) (kernel.WeightCo
 	return c, nil
 }
 
-// OpenLinear opens a 1x1 Convolution with its bias, or that of Options.Replace, and the weights [rows, cols] of Options.Replace.
-func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options) (m *mnn.Matrix, replace []float32, err error) {
+// OpenLinear opens a 1x1 Convolution with its bias, or that of Options.Replace, and the weights [rows, cols] of Options.Replace,
+// next to which the matrix has no scales.
+func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Options) (m *mnn.Matrix, replace *backend.Replacement, err error) {
 	if m, err = p.Open(w); err != nil || o.Replace == nil {
 		return m, nil, err
 	}
@@ -72,26 +73,20 @@ func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Option
 		return nil, nil, err
 	case bias != nil && len(bias) != m.Rows:
 		return nil, nil, fmt.Errorf("a bias of %d replaces that of %d rows: %w", len(bias), m.Rows, tensor.ErrCorrupt)
-	case replace != nil && len(replace) != m.Rows*m.Cols:
-		return nil, nil, fmt.Errorf("%d weights replace %d x %d: %w", len(replace), m.Rows, m.Cols, tensor.ErrCorrupt)
+	case replace != nil && replace.Len != m.Rows*m.Cols:
+		return nil, nil, fmt.Errorf("%d weights replace %d x %d: %w", replace.Len, m.Rows, m.Cols, tensor.ErrCorrupt)
 	case bias != nil:
 		m.Bias = bias
+	}
+	if replace != nil {
+		m.Scale, m.Zero = nil, nil
 	}
 	return m, replace, nil
 }
 
-// Replacement gives the weights of Options.Replace again, for a layer of rows x cols that does not keep them.
-func Replacement(op *mnn.Op, rows, cols int, o *backend.Options) ([]float32, error) {
-	w, _, err := o.Replace(op)
-	if err == nil && len(w) != rows*cols {
-		err = fmt.Errorf("%d weights replace %d x %d: %w", len(w), rows, cols, tensor.ErrCorrupt)
-	}
-	return w, err
-}
-
 // Quantizes reports whether a layer computes in int8, and how its activations are quantized then. The engine quantizes
 // activations only for weights that are packed codes.
-func Quantizes(m *mnn.Matrix, replace []float32, o *backend.Options) (kernel.DynOption, bool) {
+func Quantizes(m *mnn.Matrix, replace *backend.Replacement, o *backend.Options) (kernel.DynOption, bool) {
 	option := kernel.DynToken
 	if o.DynamicOption%8 == int(kernel.DynBlock) {
 		option = kernel.DynBlock

@@ -35,7 +35,9 @@ func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backend.Options) (
 			return nil, err
 		}
 		if gamma != nil {
-			n.Gamma = gamma
+			if n.Gamma, err = gamma.All(); err != nil {
+				return nil, err
+			}
 		}
 		if beta != nil {
 			n.Beta = beta
