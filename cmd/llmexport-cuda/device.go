@@ -23,6 +23,7 @@ func addDevice(app *cli.App) {
 		Usage: "`NAME` of what computes large products of calibration, with the same bytes: cpu, cuda, cuda:N, or auto: cuda if it can be used"})
 	before, after := app.Before, app.After
 	var card *cuda.Engine
+	addMeasure(app.Command("bench"), &card)
 	app.Before = func(c *cli.Context) (err error) {
 		if err = before(c); err != nil {
 			return err

@@ -20,14 +20,19 @@ type driver struct {
 	totalMemory   func(n *uint64, d int32) int32
 	retain        func(ctx *uintptr, d int32) int32
 	setCurrent    func(ctx uintptr) int32
-	synchronize   func() int32
+	newStream     func(s *uintptr, flags uint32) int32
+	newEvent      func(e *uintptr, flags uint32) int32
+	record        func(e, stream uintptr) int32
+	await         func(e uintptr) int32
+	after         func(stream, e uintptr, flags uint32) int32
 	load          func(module *uintptr, ptx *byte) int32
 	function      func(f *uintptr, module uintptr, name string) int32
 	memory        func(free, total *uint64) int32
 	alloc         func(p *uint64, n uint64) int32
 	free          func(p uint64) int32
-	toDevice      func(to uint64, from unsafe.Pointer, n uint64) int32
-	toHost        func(to unsafe.Pointer, from, n uint64) int32
+	allocHost     func(p *unsafe.Pointer, n uint64) int32
+	toDevice      func(to uint64, from unsafe.Pointer, n uint64, stream uintptr) int32
+	toHost        func(to unsafe.Pointer, from, n uint64, stream uintptr) int32
 	launch        func(f uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, arguments, extra unsafe.Pointer) int32
 }
 
@@ -41,9 +46,11 @@ func open(library string) (*driver, error) {
 	for name, f := range map[string]any{
 		"cuInit": &d.initialize, "cuDriverGetVersion": &d.driverVersion, "cuDeviceGetCount": &d.count, "cuDeviceGet": &d.device,
 		"cuDeviceGetName": &d.name, "cuDeviceGetAttribute": &d.attribute, "cuDeviceTotalMem_v2": &d.totalMemory,
-		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent, "cuCtxSynchronize": &d.synchronize,
+		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent,
+		"cuStreamCreate": &d.newStream, "cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
+		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
 		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuMemGetInfo_v2": &d.memory, "cuMemAlloc_v2": &d.alloc,
-		"cuMemFree_v2": &d.free, "cuMemcpyHtoD_v2": &d.toDevice, "cuMemcpyDtoH_v2": &d.toHost, "cuLaunchKernel": &d.launch,
+		"cuMemFree_v2": &d.free, "cuMemcpyHtoDAsync_v2": &d.toDevice, "cuMemcpyDtoHAsync_v2": &d.toHost, "cuLaunchKernel": &d.launch,
 	} {
 		at, err := purego.Dlsym(lib, name)
 		if err != nil {
@@ -69,6 +76,8 @@ type Card struct {
 	Name         string
 	Major, Minor int    // the compute capability
 	Memory       uint64 // bytes
+	Processors   int    // multiprocessors
+	Clock        int    // their highest, kHz
 	Driver       int    // the newest CUDA release that the driver knows, 13000 for 13.0
 }
 
@@ -77,12 +86,12 @@ func (c Card) String() string {
 		c.Driver/1000, c.Driver%1000/10)
 }
 
-const capabilityMajor, capabilityMinor = 75, 76 // attributes
+const clockRate, multiprocessors, capabilityMajor, capabilityMinor = 13, 16, 75, 76 // attributes
 
 // card describes card n and returns its handle.
 func (d *driver) card(n int) (c Card, handle int32, err error) {
 	c.Index = n
-	var version, major, minor int32
+	var version, major, minor, processors, clock int32
 	name := make([]byte, 128)
 	for _, call := range []struct {
 		name string
@@ -93,6 +102,8 @@ func (d *driver) card(n int) (c Card, handle int32, err error) {
 		{"cuDeviceGetName", func() int32 { return d.name(&name[0], int32(len(name)), handle) }},
 		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&major, capabilityMajor, handle) }},
 		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&minor, capabilityMinor, handle) }},
+		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&processors, multiprocessors, handle) }},
+		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&clock, clockRate, handle) }},
 		{"cuDeviceTotalMem", func() int32 { return d.totalMemory(&c.Memory, handle) }},
 	} {
 		if rc := call.call(); rc != 0 {
@@ -100,7 +111,7 @@ func (d *driver) card(n int) (c Card, handle int32, err error) {
 		}
 	}
 	text, _, _ := strings.Cut(string(name), "\x00")
-	c.Name, c.Major, c.Minor, c.Driver = text, int(major), int(minor), int(version)
+	c.Name, c.Major, c.Minor, c.Driver, c.Processors, c.Clock = text, int(major), int(minor), int(version), int(processors), int(clock)
 	return c, handle, nil
 }
 

@@ -17,9 +17,19 @@ import (
 )
 
 var (
-	shapes = flag.Int("shapes", 30, "how many random shapes of each product are compared")
+	shapes = flag.Int("shapes", 16, "how many random shapes of each product are compared")
 	large  = flag.Bool("large", false, "compare and time large products, on a card")
 )
+
+// dir is where the emulation is built.
+var dir string
+
+func TestMain(m *testing.M) {
+	dir, _ = os.MkdirTemp("", "cuda")
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
 
 // engine opens the card that LLMEXPORT_CUDA_DRIVER names a driver of, or the emulation, which is built if there is a C++ compiler.
 func engine(t *testing.T) *Engine {
@@ -29,11 +39,13 @@ func engine(t *testing.T) *Engine {
 		if err != nil {
 			t.Skip("no C++ compiler for the emulated driver")
 		}
-		path := filepath.Join(t.TempDir(), "driver.so")
-		options := []string{"-O2", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-Wno-unknown-pragmas",
+		path := filepath.Join(dir, "driver.so")
+		options := []string{"-O2", "-march=native", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-Wno-unknown-pragmas",
 			"-o", path, "emulated/driver.cpp"}
-		if out, err := exec.Command(compiler, options...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		if _, err := os.Stat(path); err != nil {
+			if out, err := exec.Command(compiler, options...).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
 		}
 		t.Setenv("LLMEXPORT_CUDA_DRIVER", path)
 	}
@@ -41,12 +53,12 @@ func engine(t *testing.T) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.least = 0
+	e.least, e.slot = 0, 1<<17
 	return e
 }
 
-// values returns floats of unlike sizes, with denormals and now and then an infinity.
-func values(r *rand.Rand, n int, infinite bool) []float32 {
+// floats returns values of unlike sizes, with denormals and now and then an infinity.
+func floats(r *rand.Rand, n int, infinite bool) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = r.Float32()*2 - 1
@@ -67,16 +79,6 @@ func values(r *rand.Rand, n int, infinite bool) []float32 {
 	return x
 }
 
-// differ counts elements with other bits; NaNs are alike.
-func differ(got, want []float32) (n int) {
-	for i, w := range want {
-		if math.Float32bits(w) != math.Float32bits(got[i]) && (w == w || got[i] == got[i]) {
-			n++
-		}
-	}
-	return n
-}
-
 // part returns factors of a product.
 func part(a []float32, la kernel.Layout, lda int, b kernel.Factor, k int) kernel.Part {
 	return kernel.Part{A: kernel.Factor{Data: a, Layout: la, Stride: lda}, B: b, K: k}
@@ -88,14 +90,15 @@ func TestProducts(t *testing.T) {
 	elements := 0
 	for s := range *shapes {
 		r := rand.New(rand.NewPCG(1, uint64(s)))
+		e.wide = s%2 == 1
 		m, n, k := 1+r.IntN(300), 1+r.IntN(300), 1+r.IntN(700)
 		if r.IntN(3) == 0 {
 			m, n, k = (m+7)/8*8, (n+31)/32*32, (k+255)/256*256
 		}
 		infinite := s%5 == 4
-		a, b, extra := values(r, m*k, infinite), values(r, n*k, infinite), r.IntN(3)
+		a, b, extra := floats(r, m*k, infinite), floats(r, n*k, infinite), r.IntN(3)
 		ldd := n + extra
-		before := values(r, m*ldd, false)
+		before := floats(r, m*ldd, false)
 		check := func(what string, got, want []float32, ok bool) {
 			t.Helper()
 			elements += len(want)
@@ -132,7 +135,7 @@ func TestProducts(t *testing.T) {
 		check("added", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Sum: kernel.AddParts, Parts: []kernel.Part{p, p}}))
 
 		// the lower triangle of moments of x [k, n]
-		got, want = values(r, n*n, false), nil
+		got, want = floats(r, n*n, false), nil
 		want = slices.Clone(got)
 		packed.Resize(n, k)
 		packed.PackColumns(b, 0, n, n)
@@ -153,7 +156,7 @@ func TestPieces(t *testing.T) {
 	e := engine(t)
 	r := rand.New(rand.NewPCG(2, 2))
 	m, n, k := 5, 40, 300
-	a, b := values(r, m*k, false), values(r, n*k, false)
+	a, b := floats(r, m*k, false), floats(r, n*k, false)
 	got, want := make([]float32, m*n), make([]float32, m*n)
 	p := kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
 		Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}
@@ -176,13 +179,13 @@ func TestKept(t *testing.T) {
 	const m, n, k, layers = 30, 64, 300, 4
 	weights := make([]kernel.Packed, layers)
 	for i := range weights {
-		weights[i].Pack(values(r, n*k, false), n, k, k)
+		weights[i].Pack(floats(r, n*k, false), n, k, k)
 	}
 	pass := func(what string) (sent int64) {
 		t.Helper()
 		before := e.Spent().Sent
 		for i := range weights {
-			a, version := values(r, m*k, false), kernel.NewVersion()
+			a, version := floats(r, m*k, false), kernel.NewVersion()
 			got, want := make([]float32, m*n), make([]float32, m*n)
 			weights[i].MulT(want, a, m, n, k, 0, n)
 			for range 3 {
@@ -202,7 +205,7 @@ func TestKept(t *testing.T) {
 	if got := pass("second"); got != rows {
 		t.Errorf("second pass: %d bytes sent, want %d", got, rows)
 	}
-	weights[1].SetRow(7, values(r, k, false))
+	weights[1].SetRow(7, floats(r, k, false))
 	if got := pass("changed"); got != rows+all/layers {
 		t.Errorf("after a change: %d bytes sent, want %d", got, rows+all/layers)
 	}
@@ -218,10 +221,10 @@ func TestStay(t *testing.T) {
 	const n, k = 70, 300
 	for _, sum := range []kernel.Sum{kernel.AddParts, kernel.AddLower} {
 		e := engine(t)
-		start := values(r, n*n, false)
+		start := floats(r, n*n, false)
 		got, want := slices.Clone(start), slices.Clone(start)
 		product := func(dst []float32, stay bool) *kernel.Product {
-			x := values(rand.New(rand.NewPCG(7, uint64(e.Spent().Products))), n*k, false)
+			x := floats(rand.New(rand.NewPCG(7, uint64(e.Spent().Products))), n*k, false)
 			p := part(x, kernel.ByPosition, n, kernel.Factor{Data: x, Layout: kernel.ByPosition, Stride: n}, k)
 			return &kernel.Product{Dst: dst, Rows: n, Cols: n, Stride: n, Sum: sum, Parts: []kernel.Part{p, p}, Stay: stay}
 		}
@@ -286,11 +289,12 @@ func TestLarge(t *testing.T) {
 		t.Skip("without -large")
 	}
 	e := engine(t)
+	e.slot = slotBytes
 	threads := 0
 	for _, s := range [][3]int{{2048, 4096, 4096}, {2048, 12288, 4096}, {2048, 4096, 12288}} {
 		m, n, k := s[0], s[1], s[2]
 		r := rand.New(rand.NewPCG(3, 3))
-		a, b := values(r, m*k, false), values(r, n*k, false)
+		a, b := floats(r, m*k, false), floats(r, n*k, false)
 		var packed kernel.Packed
 		packed.Pack(b, n, k, k)
 		got, want := make([]float32, m*n), make([]float32, m*n)
@@ -311,7 +315,7 @@ func TestLarge(t *testing.T) {
 	for _, n := range []int{4096, 12288} {
 		const tokens, windows = 2048, 4
 		r := rand.New(rand.NewPCG(4, 4))
-		x := values(r, windows*tokens*n, false)
+		x := floats(r, windows*tokens*n, false)
 		got, want := make([]float32, n*n), make([]float32, n*n)
 		p := kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower}
 		for w := range windows {
@@ -336,5 +340,22 @@ func TestLarge(t *testing.T) {
 		}
 		fmt.Printf("moments %5d, %d windows of %d: card with copies %7.1f ms, CPU %7.1f ms, %d differ\n", n, windows, tokens, card.Seconds()*1e3,
 			time.Since(at).Seconds()*1e3, differ(got, want))
+	}
+}
+
+// TestMeasure measures small products, and compares them.
+func TestMeasure(t *testing.T) {
+	e := engine(t)
+	m, err := e.Measure([]Shape{{70, 40}, {40, 70}}, 50, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Products) != 6 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+		t.Errorf("measured %+v", m)
+	}
+	for _, p := range m.Products {
+		if p.Differ != 0 || p.Card <= 0 || p.CPU <= 0 || p.Tile128 <= 0 || p.Tile256 <= 0 {
+			t.Errorf("%+v", p)
+		}
 	}
 }

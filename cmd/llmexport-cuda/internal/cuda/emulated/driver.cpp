@@ -1,22 +1,28 @@
 // The functions of the CUDA driver that this program uses, on a CPU: the source of the kernels is compiled for it, and the threads of
 // a block are fibers that take turns between two calls of __syncthreads. Built as a library, it takes the place of libcuda.so.1.
+//
+// What may happen at once or later on a card does so here, too, by a generator of random numbers: copies to shared memory, and what
+// is put into a stream. What is waited for happens then at the latest.
 #include <ucontext.h>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
 #include <vector>
 
 struct float4 { float x, y, z, w; };
 static float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
 struct D3 { int x, y, z; };
 static D3 threadIdx, blockIdx;
+#define EMULATED
 #define __global__
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
-#define __align__(n) __attribute__((aligned(n)))
-#define __launch_bounds__(x)
+#define __launch_bounds__(...)
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static float __fadd_rn(float a, float b) { return a + b; }
 
@@ -26,57 +32,39 @@ static bool done[threads];
 static int current;
 static void __syncthreads() { swapcontext(&fiber[current], &home); }
 
+struct Copy { float4* to; const float* from; };
+static std::deque<std::vector<Copy>> groups[threads]; // the last one is not committed
+static uint32_t chance() { // of 16 bits
+  static uint32_t random = 1;
+  random = random * 1664525 + 1013904223;
+  return random >> 16;
+}
+static void copy16(float4* to, const float* from) {
+  if (chance() & 1) memcpy(to, from, 16);
+  else groups[current].back().push_back({to, from});
+}
+static void commit() { groups[current].emplace_back(); }
+template <int N> void wait() {
+  for (auto& g = groups[current]; g.size() > N + 1; g.pop_front()) for (Copy c : g.front()) memcpy(c.to, c.from, 16);
+}
+
 #include "../kernels/products.cu"
 
-enum Kernel { ROWS_PACKED = 1, ROWS_POSITIONS, POSITIONS_POSITIONS, SUM };
-static Kernel which;
-static void** args;
-template <class T> static T arg(int i) { return *(T*)args[i]; }
-static void body() {
-  #define CALL(f) f(arg<float*>(0), arg<float*>(1), arg<float*>(2), arg<int>(3), arg<int>(4), arg<int>(5), arg<int>(6), arg<int>(7), arg<int>(8), arg<int>(9))
-  switch (which) {
-  case ROWS_PACKED: CALL(rows_packed); break;
-  case ROWS_POSITIONS: CALL(rows_positions); break;
-  case POSITIONS_POSITIONS: CALL(positions_positions); break;
-  case SUM: sum(arg<float*>(0), arg<float*>(1), arg<unsigned long long>(2)); break;
-  }
-  done[current] = true;
-}
+static std::function<void()> body;
+static void thread() { body(); done[current] = true; }
 
-extern "C" {
-int cuInit(unsigned) { return 0; }
-int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
-int cuDeviceGetCount(int* n) { *n = 1; return 0; }
-int cuDeviceGet(int* d, int n) { *d = n; return n == 0 ? 0 : 101; }
-int cuDeviceGetName(char* name, int n, int) { strncpy(name, "emulated", n); return 0; }
-int cuDeviceGetAttribute(int* v, int which, int) { *v = which == 75 ? 8 : 0; return 0; }
-int cuDeviceTotalMem_v2(size_t* n, int) { *n = size_t(8) << 30; return 0; }
-int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
-int cuCtxSetCurrent(void*) { return 0; }
-int cuCtxSynchronize() { return 0; }
-int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
-int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"rows_packed", "rows_positions", "positions_positions", "sum"};
-  for (int i = 0; i < 4; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
-  return 500;
-}
-int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
-int cuMemAlloc_v2(uint64_t* p, size_t n) { return posix_memalign((void**)p, 256, n) ? 2 : 0; }
-int cuMemFree_v2(uint64_t p) { free((void*)p); return 0; }
-int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t n) { memcpy((void*)to, from, n); return 0; }
-int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { memcpy(to, (void*)from, n); return 0; }
-int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void** given, void**) {
-  static std::vector<char> stacks(size_t(threads) << 14);
-  which = Kernel(f); args = given;
+static void run(unsigned gx, unsigned gy) {
+  static std::vector<char> stacks(size_t(threads) << 15);
   for (unsigned y = 0; y < gy; y++) for (unsigned x = 0; x < gx; x++) {
     blockIdx = {int(x), int(y), 0};
     for (int t = 0; t < threads; t++) {
       done[t] = false;
+      groups[t].assign(1, {});
       getcontext(&fiber[t]);
-      fiber[t].uc_stack.ss_sp = &stacks[size_t(t) << 14];
-      fiber[t].uc_stack.ss_size = 1 << 14;
+      fiber[t].uc_stack.ss_sp = &stacks[size_t(t) << 15];
+      fiber[t].uc_stack.ss_size = 1 << 15;
       fiber[t].uc_link = &home;
-      makecontext(&fiber[t], body, 0);
+      makecontext(&fiber[t], thread, 0);
     }
     for (bool any = true; any;) {
       any = false;
@@ -86,6 +74,95 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
       }
     }
   }
+}
+
+// Stream is what has been put into a stream, and how much of that is done.
+struct Stream {
+  std::deque<std::function<void()>> todo;
+  size_t finished = 0;
+  void until(size_t n) {
+    while (finished < n && !todo.empty()) {
+      auto f = std::move(todo.front());
+      todo.pop_front();
+      f();
+      finished++;
+    }
+  }
+};
+struct Event { Stream* of = nullptr; size_t after = 0; };
+static std::vector<Stream*> streams;
+static std::mutex one;
+typedef std::lock_guard<std::mutex> Lock;
+
+static void put(Stream* s, std::function<void()> f) {
+  s->todo.push_back(std::move(f));
+  if (chance() & 1) return;
+  Stream* any = streams[chance() % streams.size()];
+  any->until(any->finished + 1 + chance() % 4);
+}
+static void all() { for (Stream* s : streams) s->until(~size_t(0)); }
+
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM };
+template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
+
+extern "C" {
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
+int cuDeviceGetCount(int* n) { *n = 1; return 0; }
+int cuDeviceGet(int* d, int n) { *d = n; return n == 0 ? 0 : 101; }
+int cuDeviceGetName(char* name, int n, int) { strncpy(name, "emulated", n); return 0; }
+int cuDeviceGetAttribute(int* v, int which, int) { *v = which == 75 ? 8 : which == 16 ? 1 : which == 13 ? 1000 : 0; return 0; }
+int cuDeviceTotalMem_v2(size_t* n, int) { *n = size_t(8) << 30; return 0; }
+int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
+int cuCtxSetCurrent(void*) { return 0; }
+int cuCtxSynchronize() { Lock l(one); all(); return 0; }
+int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
+int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
+  const char* names[] = {"product128", "product256", "pack", "sum"};
+  for (int i = 0; i < 4; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  return 500;
+}
+int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
+int cuMemAlloc_v2(uint64_t* p, size_t n) { // what is in new memory is unknown
+  if (posix_memalign((void**)p, 256, n)) return 2;
+  memset((void*)*p, 0x7f, n);
+  return 0;
+}
+int cuMemFree_v2(uint64_t p) { Lock l(one); all(); free((void*)p); return 0; }
+int cuMemAllocHost_v2(void** p, size_t n) { return posix_memalign(p, 256, n) ? 2 : 0; }
+int cuMemFreeHost(void* p) { Lock l(one); all(); free(p); return 0; }
+int cuStreamCreate(Stream** s, unsigned) { Lock l(one); streams.push_back(*s = new Stream); return 0; }
+int cuEventCreate(Event** e, unsigned) { *e = new Event; return 0; }
+int cuEventRecord(Event* e, Stream* s) { Lock l(one); *e = {s, s->finished + s->todo.size()}; return 0; }
+int cuEventSynchronize(Event* e) { Lock l(one); if (e->of) e->of->until(e->after); return 0; }
+int cuStreamWaitEvent(Stream* s, Event* e, unsigned) { Lock l(one); Event at = *e; if (at.of) put(s, [=] { at.of->until(at.after); }); return 0; }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, Stream* s) { Lock l(one); put(s, [=] { memcpy((void*)to, from, n); }); return 0; }
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, Stream* s) { Lock l(one); put(s, [=] { memcpy(to, (void*)from, n); }); return 0; }
+int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, unsigned, unsigned, unsigned, Stream* s, void** a, void**) {
+  Lock l(one);
+  auto dst = arg<float*>(a, 0);
+  std::function<void()> g;
+  switch (f) {
+  case PRODUCT128: case PRODUCT256: {
+    auto x = arg<Factor>(a, 1), y = arg<Factor>(a, 2);
+    int m = arg<int>(a, 3), n = arg<int>(a, 4), k = arg<int>(a, 5), ldd = arg<int>(a, 6), mode = arg<int>(a, 7);
+    g = [=] { f == PRODUCT128 ? product128(dst, x, y, m, n, k, ldd, mode) : product256(dst, x, y, m, n, k, ldd, mode); };
+    break;
+  }
+  case PACK: {
+    auto src = arg<float*>(a, 1);
+    int rows = arg<int>(a, 2), k = arg<int>(a, 3);
+    g = [=] { pack(dst, src, rows, k); };
+    break;
+  }
+  case SUM: {
+    auto x = arg<float*>(a, 1);
+    auto n = arg<unsigned long long>(a, 2);
+    g = [=] { sum(dst, x, n); };
+    break;
+  }
+  }
+  put(s, [=] { body = g; run(gx, gy); });
   return 0;
 }
 }

@@ -1,0 +1,159 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// slots is how many pieces of each direction travel at a time, slotBytes how large they are: a card copies well only from and to
+// memory that the driver has pinned, and large pieces. Threads copy between that memory and the matrices.
+const (
+	slots     = 4
+	slotBytes = 16 << 20
+)
+
+// slot is pinned memory for a piece that travels.
+type slot struct {
+	host    []float32
+	arrived uintptr // an event: the piece has been copied
+	dst     matrix  // where a piece from the card goes, when it has arrived
+}
+
+// matrix is memory of lines of floats: one line of `width` begins `stride` after another. On the card it is `pitch`.
+type matrix struct {
+	at                          []float32
+	lines, width, stride, pitch int
+}
+
+// values is a matrix without gaps.
+func values(x []float32) matrix { return matrix{x, len(x), 1, 1, 1} }
+
+// bytes is the memory that a matrix takes on the card.
+func (m *matrix) bytes() uint64 { return 4 * uint64(m.lines) * uint64(m.pitch) }
+
+// matrixOf is a factor as it lies on the card. Lines of many rows begin at multiples of 16 bytes there.
+func matrixOf(f kernel.Factor, rows, k int) matrix {
+	m := matrix{f.Data, rows, k, f.Stride, k}
+	switch f.Layout {
+	case kernel.ByPosition:
+		m = matrix{f.Data, k, rows, f.Stride, (rows + 3) &^ 3}
+	case kernel.ByPanel:
+		m = values(f.Data[:(rows+kernel.PanelRows-1)/kernel.PanelRows*kernel.PanelRows*f.Stride])
+	}
+	if m.width == m.stride && m.width == m.pitch {
+		m = values(m.at[:m.lines*m.width])
+	}
+	return m
+}
+
+// part are lines of a matrix.
+func (m *matrix) part(from, lines int) matrix {
+	return matrix{m.at[from*m.stride:], lines, m.width, m.stride, m.pitch}
+}
+
+// pin prepares the slots.
+func (e *Engine) pin() bool {
+	if e.pinned {
+		return true
+	}
+	for i := range 2 * slots {
+		s := new(slot)
+		var p unsafe.Pointer
+		if !e.do("cuMemAllocHost", e.driver.allocHost(&p, uint64(e.slot))) || !e.do("cuEventCreate", e.driver.newEvent(&s.arrived, withoutTiming)) {
+			return false
+		}
+		s.host = unsafe.Slice((*float32)(p), e.slot/4)
+		if i < slots {
+			e.up = append(e.up, s)
+		} else {
+			e.down = append(e.down, s)
+		}
+	}
+	e.pinned = true
+	return true
+}
+
+// turn takes the first slot for the next piece, when the one before has been copied.
+func (e *Engine) turn(ring []*slot) (*slot, bool) {
+	s := ring[0]
+	copy(ring, ring[1:])
+	ring[len(ring)-1] = s
+	return s, e.finish(s)
+}
+
+// finish waits for the piece in a slot, and takes it to where it goes.
+func (e *Engine) finish(s *slot) bool {
+	if !e.do("cuEventSynchronize", e.driver.await(s.arrived)) {
+		return false
+	}
+	if m := s.dst; m.lines > 0 {
+		kernel.Parallel(0, m.lines, func(lo, hi int) {
+			if m.width == m.stride {
+				copy(m.at[lo*m.width:hi*m.width], s.host[lo*m.width:])
+				return
+			}
+			for ; lo < hi; lo++ {
+				copy(m.at[lo*m.stride:][:m.width], s.host[lo*m.width:])
+			}
+		})
+	}
+	s.dst = matrix{}
+	return true
+}
+
+// finishAll does so for all that comes from the card.
+func (e *Engine) finishAll() bool {
+	for range e.down {
+		if _, ok := e.turn(e.down); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// upload puts the copy of a matrix to the card into a stream. Its memory may be changed afterwards.
+func (e *Engine) upload(stream uintptr, to uint64, m matrix) bool {
+	step := e.slot / 4 / m.pitch
+	for i := 0; i < m.lines; i += step {
+		part := m.part(i, min(step, m.lines-i))
+		s, ok := e.turn(e.up)
+		if !ok {
+			return false
+		}
+		kernel.Parallel(0, part.lines, func(lo, hi int) {
+			if m.width == m.stride && m.width == m.pitch {
+				copy(s.host[lo*m.width:hi*m.width], part.at[lo*m.width:])
+				return
+			}
+			for ; lo < hi; lo++ {
+				copy(s.host[lo*m.pitch:][:m.width], part.at[lo*m.stride:])
+			}
+		})
+		e.spent.Sent += int64(part.bytes())
+		if !e.do("cuMemcpyHtoDAsync", e.driver.toDevice(to+4*uint64(i*m.pitch), unsafe.Pointer(&s.host[0]), part.bytes(), stream)) ||
+			!e.do("cuEventRecord", e.driver.record(s.arrived, stream)) {
+			return false
+		}
+	}
+	return true
+}
+
+// download puts the copy of a matrix without gaps from the card into a stream. It is there when finishAll returns.
+func (e *Engine) download(stream uintptr, m matrix, from uint64) bool {
+	step := e.slot / 4 / m.width
+	for i := 0; i < m.lines; i += step {
+		s, ok := e.turn(e.down)
+		if !ok {
+			return false
+		}
+		s.dst = m.part(i, min(step, m.lines-i))
+		n := 4 * uint64(s.dst.lines) * uint64(m.width)
+		e.spent.Received += int64(n)
+		if !e.do("cuMemcpyDtoHAsync", e.driver.toHost(unsafe.Pointer(&s.host[0]), from+4*uint64(i*m.width), n, stream)) ||
+			!e.do("cuEventRecord", e.driver.record(s.arrived, stream)) {
+			return false
+		}
+	}
+	return true
+}

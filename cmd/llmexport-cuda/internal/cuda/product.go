@@ -1,0 +1,210 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// lanes is how many pieces of a product are worked on at a time: while one is computed, others travel.
+const lanes = 4
+
+// pieceRows is the multiple of rows of which pieces are, as far as they can be: those of a tile.
+const pieceRows = 128
+
+// factor is a matrix on the card, as the kernels take it: element (row r, position p) is at r/32*panel + p*step + r%32.
+type factor struct {
+	at          uint64
+	panel, step int64
+}
+
+// panels is a factor in panels of k positions.
+func panels(at uint64, k int) factor {
+	return factor{at, int64(kernel.PanelRows * k), kernel.PanelRows}
+}
+
+// factorOf is the right-hand side, or the left-hand side by position, at its place on the card.
+func factorOf(f kernel.Factor, at uint64, rows int) factor {
+	if f.Layout == kernel.ByPanel {
+		return panels(at, f.Stride)
+	}
+	return factor{at, kernel.PanelRows, int64((rows + 3) &^ 3)}
+}
+
+// panelBytes is the size of so many rows in panels.
+func panelBytes(rows, k int) uint64 {
+	return 4 * uint64((rows+kernel.PanelRows-1)/kernel.PanelRows*kernel.PanelRows) * uint64(k)
+}
+
+// write computes a product whose rows are independent, in pieces.
+func (e *Engine) write(p *kernel.Product) bool {
+	part := p.Parts[0]
+	most := e.slot / 4 / max(p.Cols, part.K) // rows of a piece
+	if len(p.Parts) != 1 || part.A.Layout != kernel.ByRow || most == 0 {
+		return false
+	}
+	step := min(p.Rows, max(1, e.piece/4/part.K))
+	most = min(most, step, max(pieceRows, step/(2*lanes)))
+	if most > pieceRows {
+		most -= most % pieceRows
+	} else if most > kernel.PanelRows {
+		most -= most % kernel.PanelRows
+	}
+	if most < step && most%kernel.PanelRows != 0 { // a panel does not fit
+		return false
+	}
+	lanes := min(lanes, (step+most-1)/most)
+	sizes := map[*buffer]uint64{&e.a: panelBytes(step, part.K), &e.raw: 4 * uint64(lanes*most*part.K), &e.c: 4 * uint64(lanes*most*p.Cols)}
+	right := matrixOf(part.B, p.Cols, part.K)
+	b, ok := e.keep(part.B, p.Cols, part.K)
+	if !ok {
+		sizes[&e.b] = right.bytes()
+	}
+	if e.failed != nil || !e.room(sizes) {
+		return false
+	}
+	if !ok {
+		if b = e.b; !e.upload(e.streams[0], b.at, right) || !e.fence(e.streams[0]) {
+			return false
+		}
+	}
+	for i := 0; i < p.Rows; i += step {
+		rows, version := min(step, p.Rows-i), part.A.Version
+		if rows < p.Rows {
+			version = 0
+		}
+		there := version != 0 && version == e.inA
+		e.inA = 0
+		for lane, j := 0, 0; j < rows; lane, j = (lane+1)%lanes, j+most {
+			s, n := e.streams[lane], min(most, rows-j)
+			raw, a, c := e.raw.at+4*uint64(lane*most*part.K), e.a.at+4*uint64(j*part.K), e.c.at+4*uint64(lane*most*p.Cols)
+			if !there && (!e.upload(s, raw, matrix{part.A.Data[(i+j)*part.A.Stride:], n, part.K, part.A.Stride, part.K}) || !e.pack(s, a, raw, n, part.K)) {
+				return false
+			}
+			if !e.multiply(s, c, panels(a, part.K), factorOf(part.B, b.at, p.Cols), n, p.Cols, part.K, false) ||
+				!e.download(s, matrix{p.Dst[(i+j)*p.Stride:], n, p.Cols, p.Stride, p.Cols}, c) {
+				return false
+			}
+		}
+		if !e.finishAll() {
+			return false
+		}
+		e.inA = version
+	}
+	return true
+}
+
+// add adds products of parts to a result, which is on the card meanwhile. A part travels while the one before is computed.
+func (e *Engine) add(p *kernel.Product) bool {
+	if p.Stride != p.Cols {
+		return false
+	}
+	n, c := p.Rows*p.Cols, buffer{}
+	var sizeA, sizeB uint64
+	for _, part := range p.Parts {
+		if part.A.Layout != kernel.ByPosition || part.B.Layout != kernel.ByPosition {
+			return false
+		}
+		a, b := matrixOf(part.A, p.Rows, part.K), matrixOf(part.B, p.Cols, part.K)
+		sizeA, sizeB = max(sizeA, a.bytes()), max(sizeB, b.bytes())
+	}
+	turns := min(2, len(p.Parts))
+	sizes := map[*buffer]uint64{&e.a: uint64(turns) * sizeA, &e.b: uint64(turns) * sizeB}
+	if p.Sum == kernel.AddParts {
+		sizes[&e.part] = 4 * uint64(n)
+	}
+	c, stays := e.stay(p)
+	if !stays {
+		sizes[&e.c] = 4 * uint64(n)
+	}
+	if e.failed != nil || !e.room(sizes) {
+		return false
+	}
+	if !stays {
+		if c = e.c; !e.upload(e.streams[0], c.at, values(p.Dst[:n])) || !e.fence(e.streams[0]) {
+			return false
+		}
+	}
+	e.inA = 0
+	for i, part := range p.Parts {
+		s, turn := e.streams[i%turns], uint64(i%turns)
+		a, b := matrixOf(part.A, p.Rows, part.K), matrixOf(part.B, p.Cols, part.K)
+		atA, atB := e.a.at+turn*sizeA, e.b.at+turn*sizeB
+		if !e.upload(s, atA, a) {
+			return false
+		}
+		if p.Rows == p.Cols && &a.at[0] == &b.at[0] && part.A.Stride == part.B.Stride {
+			atB = atA
+		} else if !e.upload(s, atB, b) {
+			return false
+		}
+		if !e.do("cuStreamWaitEvent", e.driver.after(s, e.done, 0)) {
+			return false
+		}
+		dst := c.at
+		if p.Sum == kernel.AddParts {
+			dst = e.part.at
+		}
+		if !e.multiply(s, dst, factorOf(part.A, atA, p.Rows), factorOf(part.B, atB, p.Cols), p.Rows, p.Cols, part.K, p.Sum == kernel.AddLower) ||
+			p.Sum == kernel.AddParts && !e.sum(s, c.at, dst, n) || !e.do("cuEventRecord", e.driver.record(e.done, s)) {
+			return false
+		}
+	}
+	if !e.fence(e.streams[(len(p.Parts)-1)%turns]) {
+		return false
+	}
+	if stays {
+		return true
+	}
+	// dst changes only when all of the result has come.
+	whole := make([]float32, n)
+	if !e.download(e.streams[0], values(whole), c.at) || !e.finishAll() {
+		return false
+	}
+	kernel.Copy(0, p.Dst[:n], whole)
+	return true
+}
+
+// fence lets all streams wait for what is in one of them.
+func (e *Engine) fence(stream uintptr) bool {
+	if !e.do("cuEventRecord", e.driver.record(e.done, stream)) {
+		return false
+	}
+	for _, s := range e.streams {
+		if s != stream && !e.do("cuStreamWaitEvent", e.driver.after(s, e.done, 0)) {
+			return false
+		}
+	}
+	return true
+}
+
+// multiply puts a product into a stream.
+func (e *Engine) multiply(stream uintptr, dst uint64, a, b factor, rows, cols, k int, lower bool) bool {
+	kind, tile := product128, 128
+	if e.wide {
+		kind, tile = product256, 256
+	}
+	m, n, p, stride, mode := int32(rows), int32(cols), int32(k), int32(cols), int32(0)
+	if lower {
+		mode = 1
+	}
+	return e.launch(stream, kind, (cols+127)/128, (rows+tile-1)/tile, unsafe.Pointer(&dst), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m),
+		unsafe.Pointer(&n), unsafe.Pointer(&p), unsafe.Pointer(&stride), unsafe.Pointer(&mode))
+}
+
+// pack puts rows [rows, k] into panels.
+func (e *Engine) pack(stream uintptr, dst, src uint64, rows, k int) bool {
+	m, p := int32(rows), int32(k)
+	return e.launch(stream, pack, (k+31)/32, (rows+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&m), unsafe.Pointer(&p))
+}
+
+// sum adds n values to others.
+func (e *Engine) sum(stream uintptr, dst, src uint64, n int) bool {
+	count := uint64(n)
+	return e.launch(stream, sum, (n+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&count))
+}
+
+// launch starts a kernel.
+func (e *Engine) launch(stream uintptr, kind, x, y int, arguments ...unsafe.Pointer) bool {
+	return e.do("cuLaunchKernel", e.driver.launch(e.kernels[kind], uint32(x), uint32(y), 1, 256, 1, 1, 0, stream, unsafe.Pointer(&arguments[0]), nil))
+}
