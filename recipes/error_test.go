@@ -26,6 +26,7 @@ var bad = []struct {
 	{name: "deep", text: head + "quantize: " + strings.Repeat("[", 5000) + "\n"},
 	{name: "deep-dashes", text: head + "quantize:\n" + strings.Repeat("- ", 5000) + "\n"},
 	{name: "deep-middle", text: head + "quantize:\n" + strings.Repeat("- ", 70) + "a\n"},
+	{name: "device-memory-little", text: head + "limits: {device_memory: 1023MiB}\n"},
 	{name: "duplicate-key", text: head + "quantize:\n  bits: 4\n  block: 64\n  bits: 8\n"},
 	{name: "duplicate-top", text: head + "name: y\n"},
 	{name: "empty"},

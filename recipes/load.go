@@ -191,6 +191,9 @@ func (r *Recipe) readLimits() error {
 	if l.Memory == 0 {
 		return r.Errorf("limits.memory", "must be more than nothing")
 	}
+	if l.DeviceMemory != 0 && l.DeviceMemory < LeastDeviceMemory {
+		return r.Errorf("limits.device_memory", "must be at least %s, or absent for what is free", LeastDeviceMemory)
+	}
 	if l.Threads < 0 || l.Threads > maxThreads {
 		return r.Errorf("limits.threads", "must be 0, for all cores, or a number up to %d, not %d", maxThreads, l.Threads)
 	}

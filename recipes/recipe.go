@@ -116,9 +116,14 @@ func (Target) JSONSchemaExtend(s *jsonschema.Schema) {
 type Limits struct {
 	Memory  Size `json:"memory" jsonschema_description:"Memory that a run may use such as 2GiB or 512MiB or a number of bytes"`
 	Threads int  `json:"threads" jsonschema:"minimum=0,maximum=1024" jsonschema_description:"Number of worker threads; 0 means one for each core"`
+	// DeviceMemory is that of the card of llmexport-cuda; 0 is what is free.
+	DeviceMemory Size `json:"device_memory,omitempty" jsonschema_description:"Memory of a card that llmexport-cuda may use; what is free if absent"`
 	// Parallel is the number of variants that are made at the same time and share the limits; 0 is automatic.
 	Parallel int `json:"parallel,omitempty" jsonschema:"minimum=0,maximum=101" jsonschema_description:"Number of variants made at the same time, which share memory and threads; automatic if absent"`
 }
+
+// LeastDeviceMemory is the least that a card is of use with.
+const LeastDeviceMemory Size = gib
 
 // DefaultTarget is the target of a recipe that names none.
 func DefaultTarget() Target { return Target{Engine: "3.6", Backends: []string{"cpu"}} }

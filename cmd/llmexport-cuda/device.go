@@ -15,15 +15,24 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-func init() { extend, examine = addDevice, examineCards }
+// card is what --device chose; nil is the CPU.
+var card *cuda.Engine
+
+func init() {
+	extend, examine = addDevice, examineCards
+	bound = func(memory int64) {
+		if card != nil {
+			card.Bound(uint64(memory))
+		}
+	}
+}
 
 // addDevice adds the flag that chooses what computes products.
 func addDevice(app *cli.App) {
 	app.Flags = append(app.Flags, &cli.StringFlag{Name: "device", Value: "auto",
 		Usage: "`NAME` of what computes large products of calibration, with the same bytes: cpu, cuda, cuda:N, or auto: cuda if it can be used"})
 	before, after := app.Before, app.After
-	var card *cuda.Engine
-	addMeasure(app.Command("bench"), &card)
+	addMeasure(app.Command("bench"))
 	app.Before = func(c *cli.Context) (err error) {
 		if err = before(c); err != nil {
 			return err
@@ -62,13 +71,13 @@ func openDevice(name string) (*cuda.Engine, error) {
 	case "cpu":
 		return nil, nil
 	case "auto":
-		card, err := cuda.Open(0, 0)
+		card, err := cuda.Open(0)
 		if err != nil {
 			return nil, nil // doctor says why
 		}
 		return card, nil
 	case "cuda":
-		card, err := cuda.Open(n, 0)
+		card, err := cuda.Open(n)
 		if err != nil {
 			return nil, exit.Usagef("--device %s: %v", name, err)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // addMeasure lets bench measure the products of calibration, on the card and on the CPU.
-func addMeasure(c *cli.Command, card **cuda.Engine) {
+func addMeasure(c *cli.Command) {
 	c.ArgsUsage = "PACKAGE, or --calibrate"
 	c.Flags = append(c.Flags,
 		&cli.BoolFlag{Name: "calibrate", Usage: "measure the products of calibration instead, on the card and on the CPU"},
@@ -38,10 +38,10 @@ func addMeasure(c *cli.Command, card **cuda.Engine) {
 		if tokens < 1 || tokens > 1<<20 || times < 1 || times > 1000 {
 			return exit.Usagef("--tokens must be 1 to 1048576 and --repetitions 1 to 1000, not %d and %d", tokens, times)
 		}
-		if *card == nil {
+		if card == nil {
 			return exit.Usagef("bench --calibrate needs a card, doctor says why there is none")
 		}
-		m, err := (*card).Measure(shapes, tokens, times)
+		m, err := card.Measure(shapes, tokens, times)
 		if err != nil {
 			return err
 		}

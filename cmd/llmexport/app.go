@@ -22,11 +22,12 @@ type tool struct {
 	progress       progress
 }
 
-// extend, if a file of another build of this program sets it, adds what that build can do to the app, and examine to what doctor
-// says.
+// extend, if a file of another build of this program sets it, adds what that build can do to the app, examine to what doctor says, and
+// bound keeps a card within so many bytes of its memory.
 var (
 	extend  func(*cli.App)
 	examine func(*examination)
+	bound   func(memory int64)
 )
 
 func (t *tool) app() *cli.App {

@@ -21,20 +21,25 @@ import (
 
 // recipeFlags override parts of a recipe.
 func recipeFlags() []cli.Flag {
-	return []cli.Flag{
+	list := []cli.Flag{
 		&cli.StringSliceFlag{Name: "set", Usage: "override a value of the recipe: `PATH=VALUE`, for example quantize.bits=8; repeatable"},
 		&cli.StringFlag{Name: "memory", Usage: "memory limit `SIZE`, such as 2GiB (same as --set limits.memory=SIZE)"},
 		&cli.StringFlag{Name: "threads", Usage: "`N` threads, 0 for all cores (same as --set limits.threads=N)"},
 		&cli.StringFlag{Name: "variant", Usage: "make only the package called `NAME`"},
 	}
+	if bound != nil {
+		list = append(list, &cli.StringFlag{Name: "device-memory",
+			Usage: "memory limit of the card, `SIZE` such as 16GiB (same as --set limits.device_memory=SIZE)"})
+	}
+	return list
 }
 
 // overrides returns the overrides given by flags.
 func overrides(c *cli.Context) []string {
 	list := slices.Clone(c.StringSlice("set"))
-	for _, n := range []string{"memory", "threads"} {
+	for _, n := range []string{"memory", "threads", "device-memory"} {
 		if c.IsSet(n) {
-			list = append(list, "limits."+n+"="+c.String(n))
+			list = append(list, "limits."+strings.ReplaceAll(n, "-", "_")+"="+c.String(n))
 		}
 	}
 	if c.Bool("no-verify") {
@@ -94,8 +99,11 @@ func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
 	return nil, exit.Usagef("--variant: the recipe makes no package called %q; it makes %s", variant, strings.Join(names, ", "))
 }
 
-// limits returns the limits of the recipe on this machine.
+// limits returns the limits of the recipe on this machine. That of a card is for all packages that are made.
 func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
+	if bound != nil && r.Limits.DeviceMemory > 0 {
+		bound(int64(r.Limits.DeviceMemory))
+	}
 	l := pipeline.Limits{Memory: int64(r.Limits.Memory), Threads: r.Limits.Threads, Progress: t.progress.follow(r.Name)}
 	if l.Threads == 0 {
 		l.Threads = goruntime.GOMAXPROCS(0)

@@ -83,8 +83,8 @@ const (
 
 var names = [...]string{"product128", "product256", "pack", "sum"}
 
-// Open prepares card n. Up to limit bytes of its memory are used, or what is free if limit is 0.
-func Open(n int, limit uint64) (*Engine, error) {
+// Open prepares card n. What is free of its memory is used, see [Engine.Bound].
+func Open(n int) (*Engine, error) {
 	d, err := open(library())
 	if err != nil {
 		return nil, err
@@ -120,9 +120,6 @@ func Open(n int, limit uint64) (*Engine, error) {
 		return nil, fmt.Errorf("%s has %d MiB of free memory, at least %d are needed", card.Name, free>>20, leastMemory>>20)
 	}
 	e.limit = free - reserve
-	if limit > 0 {
-		e.limit = min(e.limit, limit)
-	}
 	var module uintptr
 	if rc := d.load(&module, &append(ptx, 0)[0]); rc != 0 {
 		return nil, failure("cuModuleLoadData", rc)
@@ -141,6 +138,14 @@ func Open(n int, limit uint64) (*Engine, error) {
 		return nil, failure("cuEventCreate", rc)
 	}
 	return e, nil
+}
+
+// Bound makes limit bytes the most memory that is used, unless it is less already. What is on the card makes room when the next
+// product needs it.
+func (e *Engine) Bound(limit uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.limit = min(e.limit, limit)
 }
 
 // Usable returns the reason that a card cannot be used, as far as that is known before it is.

@@ -40,8 +40,8 @@ func engine(t *testing.T) *Engine {
 			t.Skip("no C++ compiler for the emulated driver")
 		}
 		path := filepath.Join(dir, "driver.so")
-		options := []string{"-O2", "-march=native", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-Wno-unknown-pragmas",
-			"-o", path, "emulated/driver.cpp"}
+		options := []string{"-O2", "-march=native", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic",
+			"-Wno-unknown-pragmas", "-o", path, "emulated/driver.cpp"}
 		if _, err := os.Stat(path); err != nil {
 			if out, err := exec.Command(compiler, options...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -49,7 +49,7 @@ func engine(t *testing.T) *Engine {
 		}
 		t.Setenv("LLMEXPORT_CUDA_DRIVER", path)
 	}
-	e, err := Open(0, 0)
+	e, err := Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,8 @@ func TestPieces(t *testing.T) {
 	got, want := make([]float32, m*n), make([]float32, m*n)
 	p := kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
 		Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}
-	e.limit = 1000
+	e.Bound(1000)
+	e.Bound(2000)
 	if e.Multiply(&p) || e.Err() != nil || differ(got, want) > 0 {
 		t.Errorf("a product that does not fit was computed, or failed: %v", e.Err())
 	}
@@ -274,11 +275,11 @@ func TestStay(t *testing.T) {
 // TestOpen refuses what cannot be used.
 func TestOpen(t *testing.T) {
 	engine(t)
-	if _, err := Open(99, 0); err == nil {
+	if _, err := Open(99); err == nil {
 		t.Error("card 99 was opened")
 	}
 	t.Setenv("LLMEXPORT_CUDA_DRIVER", filepath.Join(t.TempDir(), "none.so"))
-	if _, err := Open(0, 0); err == nil {
+	if _, err := Open(0); err == nil {
 		t.Error("a driver that does not exist was opened")
 	}
 }

@@ -25,7 +25,7 @@ type Measured struct {
 	Differ  int     `json:"differ"` // elements with other bits
 }
 
-// Measurement is what a card and the CPU beside it do.
+// Measurement is what a card and the CPU of its machine do.
 type Measurement struct {
 	Card     string     `json:"card"`
 	Peak     float64    `json:"peak"`     // TFLOP/s of float32
