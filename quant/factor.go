@@ -10,7 +10,7 @@ import (
 const (
 	// factorBlock is the number of columns that are factored together: products of this depth run at the speed of the
 	// matrix kernels, and what remains on the diagonal is cheap.
-	factorBlock = 128
+	factorBlock = kernel.ReachColumns
 	// factorStrip is the most rows or columns that a worker takes at a time, factorLay the cost of laying out the other factor
 	// of their product, in rows.
 	factorStrip, factorLay = 128, 16

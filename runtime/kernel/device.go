@@ -26,9 +26,26 @@ type Product struct {
 
 // Part is a pair of factors with K positions: A has as many rows as the product, B as many as it has columns.
 type Part struct {
-	A, B Factor
-	K    int
+	A, B  Factor
+	K     int
+	Reach Reach
 }
+
+// Reach says which positions the sums have, by blocks of [ReachColumns] columns, so that B may be a triangle. Sums begin with the
+// first of them.
+type Reach uint8
+
+const (
+	// All positions.
+	All Reach = iota
+	// Until the last column of the block.
+	Until
+	// From the first column of the block on.
+	From
+)
+
+// ReachColumns is the number of columns of a block, see [Reach].
+const ReachColumns = 128
 
 // Sum is what a product does with its sums.
 type Sum uint8

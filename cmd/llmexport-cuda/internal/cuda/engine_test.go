@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 var (
@@ -269,6 +272,92 @@ func TestStay(t *testing.T) {
 		if err := e.Settle(got); err == nil {
 			t.Error("losing sums with the card gave no error")
 		}
+	}
+}
+
+// TestReach multiplies by triangles, as rows and by position, of blocks that the last one of is not whole.
+func TestReach(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(8, 8))
+	const m, n, block = 70, 600, kernel.ReachColumns
+	a, b := floats(r, m*n, false), floats(r, n*n, false)
+	for _, wide := range []bool{false, true} {
+		e.wide = wide
+		got, want := make([]float32, m*n), make([]float32, m*n)
+		p := part(a, kernel.ByRow, n, kernel.Factor{Data: b, Layout: kernel.ByRow, Stride: n, Version: kernel.NewVersion()}, n)
+		p.Reach = kernel.Until
+		for range 2 { // the second time b is there
+			if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
+				t.Fatal(e.Err())
+			}
+		}
+		for j := 0; j < n; j += block {
+			width := min(block, n-j)
+			kernel.MatMulT(want[j:], a, b[j*n:], m, width, j+width, n, n, n)
+		}
+		if bad := differ(got, want); bad > 0 {
+			t.Errorf("until, tiles of 256 rows %v: %d elements differ", wide, bad)
+		}
+		p.B.Layout, p.B.Version, p.Reach = kernel.ByPosition, 0, kernel.From
+		if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
+			t.Fatal(e.Err())
+		}
+		for j := 0; j < n; j += block {
+			kernel.MatMul(want[j:], a[j:], b[j*n+j:], m, min(block, n-j), n-j, n, n, n)
+		}
+		if bad := differ(got, want); bad > 0 {
+			t.Errorf("from, tiles of 256 rows %v: %d elements differ", wide, bad)
+		}
+	}
+}
+
+// TestQuantize encodes a matrix with the card and without.
+func TestQuantize(t *testing.T) {
+	const rows, cols, tokens = 8, 448, 500
+	r := rand.New(rand.NewPCG(9, 9))
+	random := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	x := random(tokens * cols)
+	y := random(tokens * cols)
+	kernel.AddScaled(y, x, 3)
+	st := &quant.Stats{Cols: cols, Tokens: tokens, Hessian: make([]float32, cols*cols), Cross: make([]float32, cols*cols)}
+	transposed := make([]float32, cols*tokens)
+	for i := range cols {
+		for p := range tokens {
+			transposed[i*tokens+p] = x[p*cols+i]
+		}
+	}
+	kernel.MatMul(st.Hessian, transposed, x, cols, cols, tokens, cols, tokens, cols)
+	kernel.MatMul(st.Cross, transposed, y, cols, cols, tokens, cols, tokens, cols)
+	w := quant.Matrix{Rows: rows, Cols: cols, Data: random(rows * cols)}
+	s := quant.Spec{Bits: 4, Block: 64, Scale: tensor.F32}
+	l, err := s.Layout(rows, cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func() quant.Blocks {
+		b := quant.NewBlocks(l, s)
+		if err := quant.Encode(quant.NewGPTQ(), b, w, s, st); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	want := encode()
+	e := engine(t)
+	e.slot = 1 << 18
+	kernel.SetDevice(e)
+	defer kernel.SetDevice(nil)
+	got := encode()
+	if e.Spent().Products == 0 || e.Err() != nil {
+		t.Errorf("%d products were computed on the card, %v", e.Spent().Products, e.Err())
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("codes or scales differ")
 	}
 }
 

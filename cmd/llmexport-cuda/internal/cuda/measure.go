@@ -146,7 +146,7 @@ func (e *Engine) measureKernel(into *Measured, a, b matrix, fa, fb func(at uint6
 		e.wide = wide
 		seconds := best(times, func() {
 			for range repeated {
-				e.multiply(s, z.at, fa(x.at), fb(y.at), rows, cols, k, lower)
+				e.multiply(s, z.at, fa(x.at), fb(y.at), rows, cols, k, lower, kernel.All)
 			}
 			_ = e.fence(s) && e.wait()
 		})
@@ -216,7 +216,7 @@ func (e *Engine) measureBackward(s Shape, tokens, times int) Measured {
 	r := Measured{Product: "backward", Tokens: tokens, Shape: s}
 	right := kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}
 	e.measureKernel(&r, matrixOf(rows.Factor(), m, k), matrixOf(right, n, k), func(at uint64) factor { return panels(at, k) },
-		func(at uint64) factor { return factorOf(right, at, n) }, m, n, k, false, flop, times)
+		func(at uint64) factor { return factorOf(right, at, n, k) }, m, n, k, false, flop, times)
 	got, want := make([]float32, m*n), make([]float32, m*n)
 	p := &kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
 		Parts: []kernel.Part{{A: kernel.Factor{Data: a, Layout: kernel.ByRow, Stride: k}, B: right, K: k}}}
@@ -240,7 +240,7 @@ func (e *Engine) measureMoments(n, tokens, times int) Measured {
 	flop := float64(k) * float64(n) * float64(n+1)
 	r := Measured{Product: "moments", Tokens: windows * k, Shape: Shape{n, n}}
 	f := kernel.Factor{Data: x[:k*n], Layout: kernel.ByPosition, Stride: n}
-	onCard := func(at uint64) factor { return factorOf(f, at, n) }
+	onCard := func(at uint64) factor { return factorOf(f, at, n, k) }
 	e.measureKernel(&r, matrixOf(f, n, k), matrixOf(f, n, k), onCard, onCard, n, n, k, true, flop, times)
 	got, want := make([]float32, n*n), make([]float32, n*n)
 	p := &kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower, Stay: true}

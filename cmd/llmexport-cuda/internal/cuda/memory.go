@@ -113,13 +113,13 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 	if f.Version == 0 {
 		return buffer{}, false
 	}
-	m := matrixOf(f, rows, k)
+	size := bytesOf(f, rows, k)
 	if at := e.kept[f.Version]; at != nil {
 		at.used = e.spent.Products
-		return at.buffer, at.size == m.bytes()
+		return at.buffer, at.size == size
 	}
-	b, ok := e.more(m.bytes())
-	if !ok || !e.upload(e.streams[0], b.at, m) || !e.fence(e.streams[0]) {
+	b, ok := e.more(size)
+	if !ok || !e.bring(b.at, f, rows, k) {
 		e.release(&b)
 		return buffer{}, false
 	}

@@ -23,17 +23,48 @@ func panels(at uint64, k int) factor {
 	return factor{at, int64(kernel.PanelRows * k), kernel.PanelRows}
 }
 
-// factorOf is the right-hand side, or the left-hand side by position, at its place on the card.
-func factorOf(f kernel.Factor, at uint64, rows int) factor {
-	if f.Layout == kernel.ByPanel {
+// factorOf is a factor at its place on the card.
+func factorOf(f kernel.Factor, at uint64, rows, k int) factor {
+	switch f.Layout {
+	case kernel.ByRow:
+		return panels(at, k)
+	case kernel.ByPanel:
 		return panels(at, f.Stride)
 	}
 	return factor{at, kernel.PanelRows, int64((rows + 3) &^ 3)}
 }
 
+// bytesOf is the memory of a factor on the card.
+func bytesOf(f kernel.Factor, rows, k int) uint64 {
+	if f.Layout == kernel.ByRow {
+		return panelBytes(rows, k)
+	}
+	m := matrixOf(f, rows, k)
+	return m.bytes()
+}
+
 // panelBytes is the size of so many rows in panels.
 func panelBytes(rows, k int) uint64 {
 	return 4 * uint64((rows+kernel.PanelRows-1)/kernel.PanelRows*kernel.PanelRows) * uint64(k)
+}
+
+// bring copies a right-hand side to its place on the card.
+func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
+	s, m := e.streams[0], matrixOf(f, rows, k)
+	if f.Layout != kernel.ByRow {
+		return e.upload(s, to, m) && e.fence(s)
+	}
+	step := e.slot / 4 / k / kernel.PanelRows * kernel.PanelRows
+	if step == 0 || !e.room(map[*buffer]uint64{&e.raw: uint64(e.slot)}) {
+		return false
+	}
+	for i := 0; i < rows; i += step {
+		part := matrix{f.Data[i*f.Stride:], min(step, rows-i), k, f.Stride, k}
+		if !e.upload(s, e.raw.at, part) || !e.pack(s, to+4*uint64(i*k), e.raw.at, part.lines, k) {
+			return false
+		}
+	}
+	return e.fence(s)
 }
 
 // write computes a product whose rows are independent, in pieces.
@@ -55,16 +86,18 @@ func (e *Engine) write(p *kernel.Product) bool {
 	}
 	lanes := min(lanes, (step+most-1)/most)
 	sizes := map[*buffer]uint64{&e.a: panelBytes(step, part.K), &e.raw: 4 * uint64(lanes*most*part.K), &e.c: 4 * uint64(lanes*most*p.Cols)}
-	right := matrixOf(part.B, p.Cols, part.K)
 	b, ok := e.keep(part.B, p.Cols, part.K)
 	if !ok {
-		sizes[&e.b] = right.bytes()
+		sizes[&e.b] = bytesOf(part.B, p.Cols, part.K)
+		if part.B.Layout == kernel.ByRow {
+			sizes[&e.raw] = max(sizes[&e.raw], uint64(e.slot))
+		}
 	}
 	if e.failed != nil || !e.room(sizes) {
 		return false
 	}
 	if !ok {
-		if b = e.b; !e.upload(e.streams[0], b.at, right) || !e.fence(e.streams[0]) {
+		if b = e.b; !e.bring(b.at, part.B, p.Cols, part.K) {
 			return false
 		}
 	}
@@ -81,7 +114,7 @@ func (e *Engine) write(p *kernel.Product) bool {
 			if !there && (!e.upload(s, raw, matrix{part.A.Data[(i+j)*part.A.Stride:], n, part.K, part.A.Stride, part.K}) || !e.pack(s, a, raw, n, part.K)) {
 				return false
 			}
-			if !e.multiply(s, c, panels(a, part.K), factorOf(part.B, b.at, p.Cols), n, p.Cols, part.K, false) ||
+			if !e.multiply(s, c, panels(a, part.K), factorOf(part.B, b.at, p.Cols, part.K), n, p.Cols, part.K, false, part.Reach) ||
 				!e.download(s, matrix{p.Dst[(i+j)*p.Stride:], n, p.Cols, p.Stride, p.Cols}, c) {
 				return false
 			}
@@ -145,7 +178,8 @@ func (e *Engine) add(p *kernel.Product) bool {
 		if p.Sum == kernel.AddParts {
 			dst = e.part.at
 		}
-		if !e.multiply(s, dst, factorOf(part.A, atA, p.Rows), factorOf(part.B, atB, p.Cols), p.Rows, p.Cols, part.K, p.Sum == kernel.AddLower) ||
+		if !e.multiply(s, dst, factorOf(part.A, atA, p.Rows, part.K), factorOf(part.B, atB, p.Cols, part.K), p.Rows, p.Cols, part.K, p.Sum == kernel.AddLower,
+			part.Reach) ||
 			p.Sum == kernel.AddParts && !e.sum(s, c.at, dst, n) || !e.do("cuEventRecord", e.driver.record(e.done, s)) {
 			return false
 		}
@@ -179,17 +213,17 @@ func (e *Engine) fence(stream uintptr) bool {
 }
 
 // multiply puts a product into a stream.
-func (e *Engine) multiply(stream uintptr, dst uint64, a, b factor, rows, cols, k int, lower bool) bool {
+func (e *Engine) multiply(stream uintptr, dst uint64, a, b factor, rows, cols, k int, lower bool, reach kernel.Reach) bool {
 	kind, tile := product128, 128
 	if e.wide {
 		kind, tile = product256, 256
 	}
-	m, n, p, stride, mode := int32(rows), int32(cols), int32(k), int32(cols), int32(0)
+	m, n, p, stride, mode, span := int32(rows), int32(cols), int32(k), int32(cols), int32(0), int32(reach)
 	if lower {
 		mode = 1
 	}
 	return e.launch(stream, kind, (cols+127)/128, (rows+tile-1)/tile, unsafe.Pointer(&dst), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m),
-		unsafe.Pointer(&n), unsafe.Pointer(&p), unsafe.Pointer(&stride), unsafe.Pointer(&mode))
+		unsafe.Pointer(&n), unsafe.Pointer(&p), unsafe.Pointer(&stride), unsafe.Pointer(&mode), unsafe.Pointer(&span))
 }
 
 // pack puts rows [rows, k] into panels.

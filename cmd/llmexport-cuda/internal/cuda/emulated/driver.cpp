@@ -145,8 +145,8 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
   switch (f) {
   case PRODUCT128: case PRODUCT256: {
     auto x = arg<Factor>(a, 1), y = arg<Factor>(a, 2);
-    int m = arg<int>(a, 3), n = arg<int>(a, 4), k = arg<int>(a, 5), ldd = arg<int>(a, 6), mode = arg<int>(a, 7);
-    g = [=] { f == PRODUCT128 ? product128(dst, x, y, m, n, k, ldd, mode) : product256(dst, x, y, m, n, k, ldd, mode); };
+    int m = arg<int>(a, 3), n = arg<int>(a, 4), k = arg<int>(a, 5), ldd = arg<int>(a, 6), mode = arg<int>(a, 7), reach = arg<int>(a, 8);
+    g = [=] { f == PRODUCT128 ? product128(dst, x, y, m, n, k, ldd, mode, reach) : product256(dst, x, y, m, n, k, ldd, mode, reach); };
     break;
   }
   case PACK: {

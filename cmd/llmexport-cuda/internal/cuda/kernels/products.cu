@@ -10,6 +10,9 @@
 // What becomes of a sum: it is written; every segment of it is added to the result, in the lower triangle alone.
 enum { WRITE, ADD_LOWER };
 
+// Which positions the sums of a tile have: all, those until its last column, or those from its first column on.
+enum { ALL, UNTIL, FROM };
+
 #ifndef EMULATED
 // copy16 starts to copy 16 bytes to shared memory, and commit ends a group of such copies; wait<N> waits for all but N groups.
 __device__ __forceinline__ void copy16(float4* to, const float* from) {
@@ -55,12 +58,14 @@ __device__ __forceinline__ void fma4(float* s, float x, float4 y) {
 // A block computes a tile of 64*R rows and 128 columns, a thread 4*R rows and 8 columns of it; shared memory has STAGES times TK
 // positions. The threads of a warp are 4 x 8, such that neighbours read the same words of shared memory.
 template <int R, int TK, int STAGES>
-__device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode) {
+__device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach) {
   const int TM = 64 * R;
   __shared__ float4 sa[STAGES][TK][TM / 4];
   __shared__ float4 sb[STAGES][TK][TN / 4];
   int i0 = blockIdx.y * TM, j0 = blockIdx.x * TN;
   if (mode == ADD_LOWER && j0 > i0 + TM - 1) return;
+  if (reach == UNTIL && j0 + TN < k) k = j0 + TN;
+  if (reach == FROM) { a.at += j0 * a.step; b.at += j0 * b.step; k -= j0; }
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int row = warp / 2 * (4 * R) + (lane & 1) + lane / 16 * 2, column = warp % 2 * 16 + lane / 2 % 8; // in units of 4
   float s[4 * R][8];
@@ -167,9 +172,9 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
   }
 }
 
-#define ARGUMENTS float *dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode
-extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { multiply<2, 16, 3>(dst, a, b, m, n, k, ldd, mode); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode); }
+#define ARGUMENTS float *dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach
+extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { multiply<2, 16, 3>(dst, a, b, m, n, k, ldd, mode, reach); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode, reach); }
 
 // pack makes panels of `rows` rows [rows][k], the last one filled up with zeros. A block takes 32 rows and positions.
 extern "C" __global__ void __launch_bounds__(THREADS) pack(float* dst, const float* src, int rows, int k) {
