@@ -129,7 +129,7 @@ cuda: ## build llmexport-cuda, a module of its own, into bin/
 .PHONY: test-cuda
 test-cuda: ## vet and test llmexport-cuda, without a card: the kernels run on the CPU
 	@mkdir -p bin && cmd/llmexport-cuda/overlay.sh > bin/cuda-overlay.json
-	cd cmd/llmexport-cuda && go vet -overlay ../../bin/cuda-overlay.json ./... && go test $(TESTFLAGS) ./internal/...
+	cd cmd/llmexport-cuda && go vet -overlay ../../bin/cuda-overlay.json ./... && go test -count=1 $(TESTFLAGS) ./internal/...
 
 .PHONY: ptx
 ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, and compare with what is checked in

@@ -16,10 +16,10 @@ enum { ALL, UNTIL, FROM };
 #ifndef EMULATED
 // copy16 starts to copy 16 bytes to shared memory, and commit ends a group of such copies; wait<N> waits for all but N groups.
 __device__ __forceinline__ void copy16(float4* to, const float* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
-__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;"); }
-template <int N> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N)); }
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 #endif
 
 // Factor is a matrix whose element (row r, position p) is at r/32*panel + p*step + r%32: panels of 32 rows [panels][k][32], with
