@@ -115,6 +115,9 @@ func (e *Engine) finishAll() bool {
 // upload puts the copy of a matrix to the card into a stream. Its memory may be changed afterwards.
 func (e *Engine) upload(stream uintptr, to uint64, m matrix) bool {
 	step := e.slot / 4 / m.pitch
+	if step == 0 { // a line does not fit
+		return false
+	}
 	for i := 0; i < m.lines; i += step {
 		part := m.part(i, min(step, m.lines-i))
 		s, ok := e.turn(e.up)

@@ -177,6 +177,32 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// TestWide multiplies matrices of which a slot holds only some rows, or none.
+func TestWide(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(10, 10))
+	for _, s := range [][3]int{{150, 3000, 40}, {150, 40, 3000}} { // of a head, and the gradient of its inputs
+		m, n, k := s[0], s[1], s[2]
+		a, b := floats(r, m*k, false), floats(r, n*k, false)
+		got, want := make([]float32, m*n), make([]float32, m*n)
+		kernel.MatMul(want, a, b, m, n, k, n, k, n)
+		p := kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
+			Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}
+		for _, slot := range []int{4 * 3000 * 3, 4 * 3000} {
+			e := engine(t)
+			e.slot = slot
+			clear(got)
+			if !e.Multiply(&p) || differ(got, want) > 0 {
+				t.Errorf("%d x %d x %d, slots of %d bytes: %d elements differ, %v", m, n, k, slot, differ(got, want), e.Err())
+			}
+		}
+		e.slot = 4*3000 - 4
+		if e.Multiply(&p) || e.Err() != nil {
+			t.Errorf("%d x %d x %d: a product of which no row fits a slot was computed, or failed: %v", m, n, k, e.Err())
+		}
+	}
+}
+
 // TestKept sends weights once, and rows that several products read one after the other, and gives weights up where memory is short.
 func TestKept(t *testing.T) {
 	e := engine(t)

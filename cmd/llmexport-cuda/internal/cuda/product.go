@@ -9,7 +9,7 @@ import (
 // lanes is how many pieces of a product are worked on at a time: while one is computed, others travel.
 const lanes = 4
 
-// pieceRows is the multiple of rows of which pieces are, as far as they can be: those of a tile.
+// pieceRows is the number of rows that pieces are multiples of: those of a tile. It is a multiple of kernel.PanelRows.
 const pieceRows = 128
 
 // factor is a matrix on the card, as the kernels take it: element (row r, position p) is at r/32*panel + p*step + r%32.
@@ -48,14 +48,17 @@ func panelBytes(rows, k int) uint64 {
 	return 4 * uint64((rows+kernel.PanelRows-1)/kernel.PanelRows*kernel.PanelRows) * uint64(k)
 }
 
+// rawRows is how many rows of k positions of a right-hand side are put into panels at a time.
+func (e *Engine) rawRows(k int) int { return max(1, e.slot/4/k/kernel.PanelRows) * kernel.PanelRows }
+
 // bring copies a right-hand side to its place on the card.
 func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
 	s, m := e.streams[0], matrixOf(f, rows, k)
 	if f.Layout != kernel.ByRow {
 		return e.upload(s, to, m) && e.fence(s)
 	}
-	step := e.slot / 4 / k / kernel.PanelRows * kernel.PanelRows
-	if step == 0 || !e.room(map[*buffer]uint64{&e.raw: uint64(e.slot)}) {
+	step := e.rawRows(k)
+	if !e.room(map[*buffer]uint64{&e.raw: 4 * uint64(step*k)}) {
 		return false
 	}
 	for i := 0; i < rows; i += step {
@@ -70,27 +73,19 @@ func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
 // write computes a product whose rows are independent, in pieces.
 func (e *Engine) write(p *kernel.Product) bool {
 	part := p.Parts[0]
-	most := e.slot / 4 / max(p.Cols, part.K) // rows of a piece
-	if len(p.Parts) != 1 || part.A.Layout != kernel.ByRow || most == 0 {
+	fit := e.slot / 4 / max(p.Cols, part.K) // rows in a slot
+	if len(p.Parts) != 1 || part.A.Layout != kernel.ByRow || fit == 0 {
 		return false
 	}
 	step := min(p.Rows, max(1, e.piece/4/part.K))
-	most = min(most, step, max(pieceRows, step/(2*lanes)))
-	if most > pieceRows {
-		most -= most % pieceRows
-	} else if most > kernel.PanelRows {
-		most -= most % kernel.PanelRows
-	}
-	if most < step && most%kernel.PanelRows != 0 { // a panel does not fit
-		return false
-	}
+	most := min(step, max(1, min(fit, step/(2*lanes))/pieceRows)*pieceRows)
 	lanes := min(lanes, (step+most-1)/most)
 	sizes := map[*buffer]uint64{&e.a: panelBytes(step, part.K), &e.raw: 4 * uint64(lanes*most*part.K), &e.c: 4 * uint64(lanes*most*p.Cols)}
 	b, ok := e.keep(part.B, p.Cols, part.K)
 	if !ok {
 		sizes[&e.b] = bytesOf(part.B, p.Cols, part.K)
 		if part.B.Layout == kernel.ByRow {
-			sizes[&e.raw] = max(sizes[&e.raw], uint64(e.slot))
+			sizes[&e.raw] = max(sizes[&e.raw], 4*uint64(e.rawRows(part.K)*part.K))
 		}
 	}
 	if e.failed != nil || !e.room(sizes) {
