@@ -289,29 +289,77 @@ func forms(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
 	return sums
 }
 
+// deviceRows is how many rows a device multiplies at a time.
+const deviceRows = 1024
+
 // formParts are the summands of form: for every row, one for each span of columns.
 func formParts(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
 	blocks := (cols + formColumns - 1) / formColumns
 	parts := make([]float64, rows*blocks)
-	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows*blocks, func(u, end int) {
+	start := 0
+	if kernel.HasDevice() {
+		start = offloadForm(parts, a, b, rows, cols, h, threads)
+	}
+	kernel.Parallel(threads, (rows-start+encodeRows-1)/encodeRows*blocks, func(u, end int) {
 		difference, product := make([]float32, encodeRows*cols), make([]float32, encodeRows*formColumns)
 		for ; u < end; u++ {
-			from, lo := u/blocks*encodeRows, u%blocks*formColumns
+			from, lo := start+u/blocks*encodeRows, u%blocks*formColumns
 			to, hi := min(from+encodeRows, rows), min(lo+formColumns, cols)
-			d := a[from*cols : to*cols]
-			if b != nil {
-				d = difference[:len(d)]
-				for i, v := range a[from*cols : to*cols] {
-					d[i] = v - b[from*cols+i]
-				}
-			}
+			d := subtracted(difference, a, b, from*cols, to*cols)
 			kernel.MatMul(product, d, h[lo:], to-from, hi-lo, cols, formColumns, cols, cols)
-			for r := from; r < to; r++ {
-				for j, v := range d[(r-from)*cols:][lo:hi] {
-					parts[r*blocks+u%blocks] += float64(float64(v) * float64(product[(r-from)*formColumns+j]))
-				}
+			for r := range to - from {
+				parts[(from+r)*blocks+u%blocks] = dot(d[r*cols+lo:r*cols+hi], product[r*formColumns:])
 			}
 		}
 	})
 	return parts
+}
+
+// offloadForm lets the device multiply by h, and returns the first row that it did not.
+func offloadForm(parts []float64, a, b []float32, rows, cols int, h []float32, threads int) (from int) {
+	step, version := min(rows, deviceRows), kernel.NewVersion()
+	difference, product := make([]float32, step*cols), make([]float32, step*cols)
+	blocks := len(parts) / max(rows, 1)
+	for ; from < rows; from += step {
+		n := min(step, rows-from)
+		d := a[from*cols:][:n*cols]
+		if b != nil {
+			d = difference[:n*cols]
+			kernel.Parallel(threads, n, func(lo, hi int) { subtracted(d[lo*cols:], a, b, (from+lo)*cols, (from+hi)*cols) })
+		}
+		if !kernel.Offload(&kernel.Product{Dst: product, Rows: n, Cols: cols, Stride: cols, Parts: []kernel.Part{{
+			A: kernel.Factor{Data: d, Layout: kernel.ByRow, Stride: cols},
+			B: kernel.Factor{Data: h, Layout: kernel.ByPosition, Stride: cols, Version: version}, K: cols,
+		}}}) {
+			break
+		}
+		kernel.Parallel(threads, n*blocks, func(u, end int) {
+			for ; u < end; u++ {
+				r, lo := u/blocks, u%blocks*formColumns
+				hi := min(lo+formColumns, cols)
+				parts[from*blocks+u] = dot(d[r*cols+lo:r*cols+hi], product[r*cols+lo:])
+			}
+		})
+	}
+	return min(from, rows)
+}
+
+// subtracted returns elements from to to-1 of a - b, in memory that is given; those of a if b is nil.
+func subtracted(memory, a, b []float32, from, to int) []float32 {
+	if b == nil {
+		return a[from:to]
+	}
+	d := memory[:to-from]
+	for i, v := range a[from:to] {
+		d[i] = v - b[from+i]
+	}
+	return d
+}
+
+// dot is the sum of the products of the elements of x with those of y.
+func dot(x, y []float32) (sum float64) {
+	for i, v := range x {
+		sum += float64(float64(v) * float64(y[i]))
+	}
+	return sum
 }
