@@ -42,12 +42,12 @@ func check(t *testing.T, lines []byte) (n int) {
 			words := strings.Fields(question)
 			got := ""
 			switch words[0] {
-			case "whisper":
+			case "whisper", "conformer":
 				count, err := strconv.Atoi(words[1])
 				if err != nil {
 					t.Fatal(err)
 				}
-				features, _, err := sound.Whisper(wave(count))
+				features, err := sound.Features(words[0], wave(count))
 				if err != nil {
 					t.Fatal(err)
 				}

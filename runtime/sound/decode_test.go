@@ -110,6 +110,19 @@ func TestRefused(t *testing.T) {
 	if features, frames, err := sound.Whisper(make([]float32, 201)); err != nil || frames != 1 || len(features) != 128 {
 		t.Errorf("201 samples: %d features, %d frames, %v", len(features), frames, err)
 	}
+	for _, f := range []func(audioType string, wave []float32) ([]float32, error){sound.Features, sound.Library} {
+		for _, n := range []int{0, 200, 319} {
+			if _, err := f("conformer", make([]float32, n)); !errors.Is(err, tensor.ErrUnsupported) {
+				t.Errorf("%d samples: %v", n, err)
+			}
+		}
+		if features, err := f("conformer", make([]float32, 320)); err != nil || len(features) != 2*128 {
+			t.Errorf("320 samples: %d features, %v", len(features), err)
+		}
+		if _, err := f("usm", make([]float32, 320)); !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("features of another kind: %v", err)
+		}
+	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestEngines asks every installed engine for the features of sounds of random lengths, and one of 31 s.
+// TestEngines asks every installed engine for the features of both kinds of sounds of random lengths, and one of 31 s.
 func TestEngines(t *testing.T) {
 	venvs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
 	if err != nil || len(venvs) == 0 {
@@ -21,9 +21,10 @@ func TestEngines(t *testing.T) {
 	}
 	for _, venv := range venvs {
 		t.Run(filepath.Base(venv), func(t *testing.T) {
-			questions := []string{"whisper 496000"}
+			questions := []string{"whisper 496000", "conformer 496000"}
 			for range 40 {
-				questions = append(questions, fmt.Sprintf("whisper %d", 201+rand.IntN(30000)))
+				n := rand.IntN(30000)
+				questions = append(questions, fmt.Sprintf("whisper %d", 201+n), fmt.Sprintf("conformer %d", 320+n))
 			}
 			python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
 			if err != nil {

@@ -1,7 +1,25 @@
 package sound
 
-// The engine's short-time Fourier transform of 400 samples (`OpType_Stft`, CPUStft.cpp): Bluestein's convolution by transforms of
-// 1024 points, all in float32.
+// radix2 is the engine's transform of a power of 2 points (`OpType_Stft`, CPUStft.cpp), in float32.
+type radix2 struct {
+	reversed []int     // bits of the index in reverse
+	roots    complexes // exp(-2 pi i k / points)
+}
+
+func newRadix2(bits int) radix2 {
+	r := radix2{make([]int, 1<<bits), newComplexes(1 << bits)}
+	const pi = float32(3.14159265358979323846)
+	step := float32(-2*pi) / float32(int(1)<<bits)
+	for k := range r.reversed {
+		for bit := range bits {
+			r.reversed[k] |= k >> bit & 1 << (bits - 1 - bit)
+		}
+		r.roots.im[k], r.roots.re[k] = sincosf(float32(k) * step)
+	}
+	return r
+}
+
+// The engine's short-time Fourier transform of 400 samples: Bluestein's convolution by transforms of 1024 points, all in float32.
 const (
 	frameLength = 400
 	points      = 1024
@@ -23,22 +41,14 @@ func (c complexes) product(i int, ar, ai, br, bi float32) {
 
 // fourier holds the constants of the transform.
 type fourier struct {
-	reversed [points]int // bits of the index in reverse
-	roots    complexes   // exp(-2 pi i k / 1024)
-	chirp    complexes   // exp(-pi i k^2 / 400)
-	filter   complexes   // the transform of the conjugate chirp
+	radix2
+	chirp  complexes // exp(-pi i k^2 / 400)
+	filter complexes // the transform of the conjugate chirp
 }
 
 func newFourier() *fourier {
-	f := &fourier{roots: newComplexes(points), chirp: newComplexes(frameLength), filter: newComplexes(points)}
+	f := &fourier{radix2: newRadix2(10), chirp: newComplexes(frameLength), filter: newComplexes(points)}
 	const pi = float32(3.14159265358979323846)
-	step := float32(-2*pi) / points
-	for k := range points {
-		for bit := range 10 {
-			f.reversed[k] |= k >> bit & 1 << (9 - bit)
-		}
-		f.roots.im[k], f.roots.re[k] = sincosf(float32(k) * step)
-	}
 	conjugate := newComplexes(points)
 	for k := range frameLength {
 		f.chirp.im[k], f.chirp.re[k] = sincosf(float32(float32(-pi*float32(k))*float32(k)) / frameLength)
@@ -52,7 +62,8 @@ func newFourier() *fourier {
 }
 
 // transform writes the discrete Fourier transform of src to dst.
-func (f *fourier) transform(dst, src complexes) {
+func (f *radix2) transform(dst, src complexes) {
+	points := len(f.reversed)
 	for i, from := range f.reversed {
 		dst.re[i], dst.im[i] = src.re[from], src.im[from]
 	}

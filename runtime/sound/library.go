@@ -12,48 +12,70 @@ func LibraryWhisper(wave []float32) ([]float32, error) {
 	if err := check(wave); err != nil {
 		return nil, err
 	}
-	var sines, cosines, window [frameLength]float64
-	for k := range frameLength {
-		sines[k], cosines[k] = kernel.Sincos(2 * math.Pi * float64(k) / frameLength)
-		window[k] = 0.5 * (1 - cosines[k])
-	}
-	banks := libraryBanks()
-	frames := len(wave) / hop
-	out := make([]float32, mels*frames)
+	l := newLibrary(frameLength, bins)
 	top := math.Inf(-1)
-	all := make([]float64, mels*frames)
-	for i := range frames {
-		var frame [frameLength]float64
-		for k := range frame {
-			if at := max(i*hop+k-frameLength/2, -(i*hop + k - frameLength/2)); at < len(wave) { // mirrored at the beginning
-				frame[k] = float64(wave[at]) * window[k]
-			}
+	all := l.energies(len(wave)/hop, func(i, k int) float64 {
+		at := max(i*hop+k-frameLength/2, -(i*hop + k - frameLength/2)) // mirrored at the beginning
+		if at >= len(wave) {
+			return 0
 		}
-		var power [bins]float64
-		for f := range power {
-			var re, im float64
-			for k, x := range frame {
-				re, im = re+float64(x*cosines[f*k%frameLength]), im+float64(x*sines[f*k%frameLength])
-			}
-			power[f] = float64(re*re) + float64(im*im)
-		}
-		for m, bank := range banks {
-			var sum float64
-			for f, w := range bank {
-				sum += float64(w * power[f])
-			}
-			v := math.Log10(max(sum, 1e-10))
-			all[m*frames+i], top = v, max(top, v)
-		}
+		return float64(wave[at]) * (0.5 * (1 - l.cosines[k]))
+	})
+	for i, v := range all {
+		all[i] = math.Log10(max(v, 1e-10))
+		top = max(top, all[i])
 	}
+	out := make([]float32, len(all))
 	for i, v := range all {
 		out[i] = float32((max(v, top-8) + 4) / 4)
 	}
 	return out, nil
 }
 
+// library computes features in float64.
+type library struct {
+	sines, cosines []float64 // of all points of the transform
+	banks          [mels][]float64
+}
+
+func newLibrary(points, bins int) *library {
+	l := &library{make([]float64, points), make([]float64, points), libraryBanks(bins)}
+	for k := range points {
+		l.sines[k], l.cosines[k] = kernel.Sincos(2 * math.Pi * float64(k) / float64(points))
+	}
+	return l
+}
+
+// energies returns those of frames, [mels, frames]; sample returns windowed sample k of frame i. The frame is in the middle of the points.
+func (l *library) energies(frames int, sample func(i, k int) float64) []float64 {
+	points := len(l.sines)
+	first := (points - frameLength) / 2
+	out := make([]float64, mels*frames)
+	power := make([]float64, len(l.banks[0]))
+	var frame [frameLength]float64
+	for i := range frames {
+		for k := range frame {
+			frame[k] = sample(i, k)
+		}
+		for f := range power {
+			var re, im float64
+			for k, x := range frame {
+				at := f * (first + k) % points
+				re, im = re+float64(x*l.cosines[at]), im+float64(x*l.sines[at])
+			}
+			power[f] = float64(re*re) + float64(im*im)
+		}
+		for m, bank := range l.banks {
+			for f, w := range bank {
+				out[m*frames+i] += float64(w * power[f])
+			}
+		}
+	}
+	return out
+}
+
 // libraryBanks are the triangles of the Slaney scale, in float64.
-func libraryBanks() (banks [mels][bins]float64) {
+func libraryBanks(bins int) (banks [mels][]float64) {
 	const hertz, edge = 200.0 / 3, 15 // linear up to 15 steps, which are 1000 Hz
 	step := math.Log(6.4) / 27
 	high := edge + math.Log(Rate/2/1000.0)/step
@@ -66,8 +88,9 @@ func libraryBanks() (banks [mels][bins]float64) {
 	}
 	for m := range banks {
 		left, centre, right := at(m), at(m+1), at(m+2)
+		banks[m] = make([]float64, bins)
 		for f := range banks[m] {
-			hz := float64(f) * Rate / 2 / (bins - 1)
+			hz := float64(f) * Rate / 2 / float64(bins-1)
 			banks[m][f] = max(0, min((hz-left)/(centre-left), (right-hz)/(right-centre))) * 2 / (right - left)
 		}
 	}

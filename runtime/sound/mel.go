@@ -42,7 +42,7 @@ func Whisper(wave []float32) (features []float32, frames int, err error) {
 		f.power(power[i*bins:(i+1)*bins], frame, s)
 	}
 	mel := make([]float32, rows*mels)
-	kernel.EngineMatMul(mel, power, melBanks(), rows, bins, mels, false, true)
+	kernel.EngineMatMul(mel, power, melBanks(bins), rows, bins, mels, false, true)
 	return logScale(mel[:frames*mels], frames), frames, nil
 }
 
@@ -68,8 +68,7 @@ func mirrored(wave []float32, i int) float32 {
 	return wave[i]
 }
 
-// hann returns the engine's window. Both of its ends are 0, unlike those of torch and transformers, whose window is one sample
-// longer.
+// hann returns the engine's window. Both of its ends are 0, unlike those of WhisperFeatureExtractor, whose window is one sample longer.
 func hann() []float32 {
 	w := make([]float32, frameLength)
 	for k := range w {
@@ -100,7 +99,7 @@ func logScale(mel []float32, frames int) []float32 {
 }
 
 // melBanks returns the triangles of the Slaney scale, [mels, bins].
-func melBanks() []float32 {
+func melBanks(bins int) []float32 {
 	const nyquist = Rate / 2
 	high := hertzToMel(nyquist)
 	step := high / (mels + 1)
@@ -109,7 +108,7 @@ func melBanks() []float32 {
 		left, centre, right := melToHertz(step, m), melToHertz(step, m+1), melToHertz(step, m+2)
 		norm := float32(2 / float64(right-left))
 		for k := range bins {
-			f, v := float32(k)*nyquist/(bins-1), float32(0)
+			f, v := float32(k)*nyquist/float32(bins-1), float32(0)
 			switch {
 			case f >= left && f <= centre:
 				v = (f - left) / (centre - left)

@@ -2,6 +2,7 @@
 and the answer:
 
     whisper 16000        whisper_fbank without padding of that many samples: SHA-256 of float32 [128, frames]
+    conformer 16000      the same for conformer_fbank
     load files/8000.wav  MNN.audio.load at 16 kHz: the number of samples, and SHA-256 of float32
 
 answers.txt was recorded with MNN 3.6.1:
@@ -35,6 +36,12 @@ def whisper(count):
     return digest(np.array(MNN.audio.whisper_fbank(samples, 16000, 128, 400, 160, 0).read()))
 
 
+def features(count):
+    from conformer import conformer
+
+    return digest(conformer(wave(int(count))))
+
+
 def load(name):
     import MNN.audio
 
@@ -43,7 +50,7 @@ def load(name):
     return f"{samples.size} {digest(samples)}"
 
 
-answers = {"whisper": whisper, "load": load}
+answers = {"whisper": whisper, "conformer": features, "load": load}
 
 for line in sys.stdin:
     question = line.partition(" = ")[0].strip()
