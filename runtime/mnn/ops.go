@@ -284,8 +284,8 @@ func (p *Depthwise) check() error {
 	switch {
 	case p.Outputs < 1 || p.Group != p.Outputs || p.Inputs != p.Outputs:
 		return fmt.Errorf("%d groups, %d inputs and %d outputs: %w", p.Group, p.Inputs, p.Outputs, tensor.ErrUnsupported)
-	case p.KernelX < 1 || p.KernelX > maxKernel || p.KernelX != p.KernelY, p.StrideX < 1 || p.StrideX > p.KernelX || p.StrideX != p.StrideY,
-		p.PadX < 0 || p.PadX >= p.KernelX || p.PadX != p.PadY, p.PadMode != 0, p.DilateX != 1 || p.DilateY != 1, p.Relu || p.Relu6:
+	case min(p.KernelX, p.KernelY) < 1 || max(p.KernelX, p.KernelY) > maxKernel, p.StrideX < 1 || p.StrideX > p.KernelX || p.StrideX != p.StrideY,
+		p.PadX < 0 || p.PadX >= p.KernelX || p.PadY < 0 || p.PadY >= p.KernelY, p.PadMode != 0, p.DilateX != 1 || p.DilateY != 1, p.Relu || p.Relu6:
 		return fmt.Errorf("a kernel of %d x %d, strides %d and %d, padding %d and %d: %w",
 			p.KernelY, p.KernelX, p.StrideY, p.StrideX, p.PadY, p.PadX, tensor.ErrUnsupported)
 	case len(p.Weight)+len(p.Bias)+len(p.External) > 0 || p.Quan != nil:

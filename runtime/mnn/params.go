@@ -51,7 +51,7 @@ type Convolution struct {
 	Weight, Bias []float32
 }
 
-// Depthwise is a convolution of each channel alone, with square kernels and zeros around planes. Kernels [Outputs, 1, KernelY, KernelX] and
+// Depthwise is a convolution of each channel alone, with zeros around planes. Kernels [Outputs, 1, KernelY, KernelX] and
 // biases [Outputs] are inputs.
 type Depthwise Convolution
 

@@ -11,20 +11,23 @@ import (
 // Depthwise is a convolution of each channel alone for planes of one size.
 type Depthwise struct {
 	// Shape of the output, [1, channels, rows, columns].
-	Shape             []int
-	height, width     int
-	edge, stride, pad int
+	Shape         []int
+	height, width int
+	stride        int
+	// edgeY x edgeX are the kernels, padY and padX the zeros on each side.
+	edgeY, edgeX, padY, padX int
 }
 
 // NewDepthwise prepares a convolution for inputs of these shapes: planes, kernels and biases.
 func NewDepthwise(p *mnn.Depthwise, x, kernels, bias []int) (*Depthwise, error) {
-	n, edge, pad := int(p.Outputs), int(p.KernelX), int(p.PadX)
-	if len(x) != 4 || x[0] != 1 || x[1] != n || min(x[2], x[3]) < 1 || min(x[2], x[3])+2*pad < edge ||
-		len(kernels) == 0 || kernels[0] != n || Count(kernels) != n*edge*edge || Count(bias) != n {
-		return nil, fmt.Errorf("%d kernels of %d x %d, of shape %v with biases %v, for %v: %w", n, edge, edge, kernels, bias, x, tensor.ErrCorrupt)
+	d := &Depthwise{stride: int(p.StrideX), edgeY: int(p.KernelY), edgeX: int(p.KernelX), padY: int(p.PadY), padX: int(p.PadX)}
+	n, area := int(p.Outputs), d.edgeY*d.edgeX
+	if len(x) != 4 || x[0] != 1 || x[1] != n || min(x[2], x[3]) < 1 || x[2]+2*d.padY < d.edgeY || x[3]+2*d.padX < d.edgeX ||
+		len(kernels) == 0 || kernels[0] != n || Count(kernels) != n*area || Count(bias) != n {
+		return nil, fmt.Errorf("%d kernels of %d x %d, of shape %v with biases %v, for %v: %w", n, d.edgeY, d.edgeX, kernels, bias, x, tensor.ErrCorrupt)
 	}
-	d := &Depthwise{height: x[2], width: x[3], edge: edge, stride: int(p.StrideX), pad: pad}
-	d.Shape = []int{1, n, (d.height+2*pad-edge)/d.stride + 1, (d.width+2*pad-edge)/d.stride + 1}
+	d.height, d.width = x[2], x[3]
+	d.Shape = []int{1, n, (d.height+2*d.padY-d.edgeY)/d.stride + 1, (d.width+2*d.padX-d.edgeX)/d.stride + 1}
 	return d, nil
 }
 
@@ -38,8 +41,8 @@ func (d *Depthwise) Channels(dst, x, kernels, bias []float32, lo, hi int) {
 			out[i] = bias[c]
 		}
 		for i := range rows {
-			for k := range d.edge * d.edge {
-				y, shift := i*d.stride+k/d.edge-d.pad, k%d.edge-d.pad
+			for k := range d.edgeY * d.edgeX {
+				y, shift := i*d.stride+k/d.edgeX-d.padY, k%d.edgeX-d.padX
 				// Results from to to-1 of the row read the plane.
 				from, to := (max(0, -shift)+d.stride-1)/d.stride, min(columns, (d.width-1-shift+d.stride)/d.stride)
 				if y < 0 || y >= d.height || from >= to {
@@ -52,7 +55,7 @@ func (d *Depthwise) Channels(dst, x, kernels, bias []float32, lo, hi int) {
 					}
 					read = line
 				}
-				addFused(out[i*columns+from:i*columns+to], read, kernels[c*d.edge*d.edge+k])
+				addFused(out[i*columns+from:i*columns+to], read, kernels[c*d.edgeY*d.edgeX+k])
 			}
 		}
 	}
