@@ -11,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/sound"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -156,7 +157,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
 	case c.Visual && (max(c.ImageSize, c.ImageMaxSize) > 1<<14 || min(c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize) < 1 || c.ImageSize%c.ImageSizeUnit != 0):
 		return fmt.Errorf("image_size %d, image_size_unit %d, image_max_size %d: %w", c.ImageSize, c.ImageSizeUnit, c.ImageMaxSize, tensor.ErrUnsupported)
-	case c.Audio && c.AudioType != "whisper":
+	case c.Audio && !sound.Known(c.AudioType):
 		return fmt.Errorf("audio_type %q: %w", c.AudioType, tensor.ErrUnsupported)
 	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
 		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)

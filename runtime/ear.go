@@ -30,17 +30,22 @@ func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
 	}
 	// The engine cuts clips unless the graph has a mask as well.
 	e := &Ear{pkg: p, exe: exe, state: exe.NewState(), most: cutFrames}
-	if part.reads("attention_mask") {
+	switch {
+	case p.Config.AudioType == "conformer":
+		e.most = distanceFrames
+	case part.reads("attention_mask"):
 		e.most = mostFrames
 	}
 	return e, nil
 }
 
 // A frame is 10 ms. cutFrames is what the engine leaves of a clip for a graph without a mask, mostFrames a bound of ours: what the library reads.
+// distanceFrames is what the table of distances in the graph of a Conformer covers.
 const (
-	cutFrames   = 3000
-	mostFrames  = 30000
-	leastFrames = 3
+	cutFrames      = 3000
+	mostFrames     = 30000
+	distanceFrames = 12000
+	leastFrames    = 3
 )
 
 // Longest returns the seconds of the longest clip.
@@ -57,7 +62,7 @@ func (e *Ear) Wave(ctx context.Context, wave []float32) (Picture, error) {
 		return Picture{}, fmt.Errorf("a clip of %d samples at 16 kHz is too short: a token takes %d: %w",
 			len(wave), leastFrames*perFrame, tensor.ErrUnsupported)
 	}
-	features, _, err := sound.Whisper(wave)
+	features, err := sound.Features(e.pkg.Config.AudioType, wave)
 	if err != nil {
 		return Picture{}, err
 	}

@@ -17,6 +17,8 @@ type Hearing struct {
 	Rows func(ctx context.Context, features []float32) ([]float32, error)
 	// Hidden returns the input of the head for a window whose tokens pad become rows, in order.
 	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error)
+	// Features is the kind of features, audio_type of llm_config.json.
+	Features string
 	// Words are the ids that the tokenizer has for what stands for a clip, by their keys in llm_config.json.
 	Words map[string]int32
 	// Start and End are the words that prompts have around a clip.
@@ -84,7 +86,7 @@ func newSoundPrompt(ctx context.Context, s *Subject) (*soundPrompt, error) {
 	for i, seconds := range clipSeconds {
 		p.takeWords()
 		wave := playedClip(seconds, i)
-		features, _, err := sound.Whisper(wave)
+		features, err := sound.Features(s.Source.Hearing.Features, wave)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +151,7 @@ func (p *soundPrompt) heard(ctx context.Context, ear *runtime.Ear) (list []runti
 func (p *soundPrompt) library(ctx context.Context, s *Subject, value map[string]float64) (string, error) {
 	var all []float32
 	for _, wave := range p.waves {
-		features, err := sound.LibraryWhisper(wave)
+		features, err := sound.Library(s.Source.Hearing.Features, wave)
 		if err != nil {
 			return "", err
 		}

@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ const (
 	exact   = families + "qwen2_audio-wide"
 	omni    = families + "qwen2_5_omni"
 	pieces  = families + "qwen2_5_omni_thinker-odd"
+	formers = families + "lfm2_audio"
 )
 
 // goodHearing and goodExact make, once, packages that read sound.
@@ -31,6 +33,7 @@ var (
 	goodHearing = sync.OnceValues(func() (string, error) { return exportSeeing(hearing, "quantize: {block: auto}") })
 	goodExact   = sync.OnceValues(func() (string, error) { return exportSeeing(exact, "quantize: {bits: 16}") })
 	goodOmni    = sync.OnceValues(func() (string, error) { return exportSeeing(omni, "quantize: {bits: 16}") })
+	goodFormers = sync.OnceValues(func() (string, error) { return exportSeeing(formers, "quantize: {bits: 16}") })
 	goodPieces  = sync.OnceValues(func() (string, error) { return exportSeeing(pieces, "quantize: {bits: 16}") })
 )
 
@@ -110,10 +113,76 @@ func TestSoundPieces(t *testing.T) {
 	}
 }
 
+// The same for a Conformer.
+func TestConformer(t *testing.T) {
+	const encoder = "audio.mnn at the source's precision"
+	other := func(name string, change func(inputs []int32)) func(e *edition) {
+		return func(e *edition) {
+			e.partGraph(mnn.AudioPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, name)
+				change(a.Inputs)
+			})
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 clips"},
+		{"distances of no matter", other("/layers.0/self_attn/scores_by_distance", func(in []int32) { in[1] = in[0] }), []string{"sounds"}, encoder},
+		{"values as gates", other("/layers.1/conv/gated", func(in []int32) { in[0] = in[1] }), []string{"sounds"}, encoder},
+		{"columns in another order", other("/conv.0/nine", func(in []int32) { in[0], in[1] = in[1], in[0] }), []string{"sounds"}, encoder},
+	} {
+		if testing.Short() && c.fails != nil && c.name != "distances of no matter" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			last := judged(t, formers, goodFormers, c.damage, c.fails, c.detail)
+			if kl := last.Value["kl_features"]; c.fails == nil && !(kl > 0 && kl < 1e-5) {
+				t.Errorf("the engine's features cost %g nats", kl)
+			}
+		})
+	}
+}
+
+// Clips become rows for each 80 ms and a last one, or are refused with the reason.
+func TestConformerLengths(t *testing.T) {
+	t.Parallel()
+	dir, err := goodFormers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ear, err := runtime.NewEar(p, cpu.Backend{}, runtime.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for samples, want := range map[int]string{
+		200: "too short", 479: "too short", 480: "1 rows", 1279: "1 rows", 1280: "2 rows", 16000: "13 rows", 120*16000 + 160: "longer than the 120 s",
+	} {
+		got := ""
+		if heard, err := ear.Wave(t.Context(), make([]float32, samples)); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(len(heard.Rows)/p.Config.HiddenSize, " rows")
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%d samples: %s, want %s", samples, got, want)
+		}
+	}
+}
+
 // A package that reads sound has the logits of transformers in a whole conversation: two clips, steps, a third clip, and again after a reset.
 func TestSoundConversation(t *testing.T) {
 	t.Parallel()
-	for checkpoint, export := range map[string]func() (string, error){exact: goodExact, omni: goodOmni} {
+	for checkpoint, export := range map[string]func() (string, error){exact: goodExact, omni: goodOmni, formers: goodFormers} {
 		dir, err := export()
 		if err != nil {
 			t.Fatal(err)

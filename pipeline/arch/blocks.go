@@ -36,6 +36,9 @@ func (a *Attention) vectors(f func(Weight)) {
 	a.VNorm.vectors(f)
 	a.OutNorm.vectors(f)
 	some(f, a.Sinks)
+	if r := a.Relative; r != nil {
+		some(f, r.Content, r.Place, r.Keys.Weight)
+	}
 }
 
 func (a *LatentAttention) linears(f func(string, *Linear)) {
@@ -108,6 +111,12 @@ func (s *ShortConv) vectors(f func(Weight)) {
 	some(f, s.Taps...)
 	some(f, s.Bias)
 }
+
+func (g *GatedConv) linears(f func(string, *Linear)) {
+	each(f, []string{"conv.in", "conv.out"}, &g.In, &g.Out)
+}
+
+func (g *GatedConv) vectors(f func(Weight)) { some(f, g.Kernel, g.Bias) }
 
 func (n *DeltaNet) linears(f func(string, *Linear)) {
 	each(f, []string{"delta.qkv", "delta.z", "delta.b", "delta.a", "delta.out"}, &n.QKV, &n.Z, &n.B, &n.A, &n.Out)

@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, c.String("model_type")+": "+strings.Join(slices.Sorted(maps.Keys(parts(ck.tensors))), ", ")+"\n")
+		lines = append(lines, c.modelType()+": "+strings.Join(slices.Sorted(maps.Keys(parts(ck.tensors))), ", ")+"\n")
 	}
 	slices.Sort(lines)
 	got := strings.Join(slices.Compact(lines), "")

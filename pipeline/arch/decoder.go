@@ -143,7 +143,7 @@ type Branch struct {
 }
 
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
-// [*Experts], [*Sum], [*ShortConv], [*DeltaNet], [*Mamba2].
+// [*Experts], [*Sum], [*ShortConv], [*GatedConv], [*DeltaNet], [*Mamba2].
 type Block interface {
 	// linears calls f with every linear layer and its name within the layer, in the order of the computation.
 	linears(f func(name string, l *Linear))
@@ -186,6 +186,9 @@ type Attention struct {
 	Sinks Weight
 	// Slopes, if not nil, are those of ALiBi: head h subtracts Slopes[h] times the distance between query and key from its scores.
 	Slopes []float64
+	// Relative, if not nil, makes scores depend on the distance between query and key. Bidirectional only, without Window, Slopes and Rope, and
+	// with as many KVHeads as Heads.
+	Relative *Relative
 	// Cap bounds scores: Cap·tanh(score/Cap); 0 stands for none.
 	Cap float64
 	// Gate [Heads*HeadDim, Hidden], if it has a tensor, multiplies the heads by sigmoid(Gate x).
@@ -200,6 +203,16 @@ type Attention struct {
 type Temperature struct {
 	Floor, Scale float64
 	Offset       int
+}
+
+// Relative is what Transformer-XL has for positions (Dai et al., arXiv 1901.02860, 3.3). The score of query i and key j is
+//
+//	Scale · ((q + Content) kᵀ + (q + Place) (Keys · s(i-j))ᵀ)
+//
+// of vectors s(distance) of Hidden elements: the sine and the cosine of distance · 10000^(-2n/Hidden) for each n, see [Ear.Distances].
+type Relative struct {
+	Content, Place Weight // [Heads*HeadDim]
+	Keys           Linear // [Heads*HeadDim, Hidden], without bias
 }
 
 // LatentAttention is DeepSeek's multi-head latent attention (DeepSeek-V2, arXiv 2405.04434):
@@ -308,6 +321,17 @@ type ShortConv struct {
 	Taps []Weight
 	Bias Weight // [Hidden] or without tensor
 	Out  Linear
+}
+
+// GatedConv is the convolution of a Conformer (Gulati et al., arXiv 2005.08100), of each element of a row alone, with zeros on both sides:
+//
+//	a, b = In x, in halves
+//	y = Out · silu(Kernel * (a · sigmoid(b)) + Bias)
+type GatedConv struct {
+	In     Linear // [2*Hidden, Hidden]
+	Kernel Weight // [Hidden, an odd number of taps]
+	Bias   Weight // [Hidden]
+	Out    Linear
 }
 
 // DeltaNet is the gated delta rule (arXiv 2412.06464) of Qwen3-Next and Qwen3.5. With q, k, v the parts of

@@ -14,9 +14,16 @@ import (
 //	x = x + Positions, then the layers
 //	x = mean of two states             for each pair; an odd one at the end is left out
 //	rows = Out · PostNorm(x)
+//
+// With Subsampling, which is that of Conformers, there are neither positions nor means, and every state after the layers becomes a row:
+//
+//	x = Subsampling(features), then the layers
+//	rows = Out · GELU(Between · PostNorm(x))
 type Ear struct {
 	// ModelType is the checkpoint's word for the transformer.
 	ModelType string
+	// Features is the engine's word for features, [WhisperFeatures] or [ConformerFeatures].
+	Features string
 	// Mels is the number of features of a frame, Frames the largest number of frames.
 	Mels, Frames int
 	// Piece, if not 0, is the even number of frames of a piece. Then each piece is convolved and attends alone, with zeros on both sides and
@@ -30,18 +37,78 @@ type Ear struct {
 	PostNorm      *Norm
 	Out           Linear
 
-	// Pad is the id in place of which rows are put. Start and End are the words that prompts have around a clip.
+	Subsampling *Subsampling // or nil
+	Between     Linear       // of an ear with Subsampling, else without tensor
+
+	// Pad is the id in place of which rows are put. Start and End are the words that prompts have around a clip; empty without any.
 	Pad        int
 	Start, End string
 	// Before and After are what the checkpoint's library writes before and after a clip in a conversation; {n} is its number.
 	Before, After string
 }
 
+// The kinds of features, audio_type of llm_config.json.
+const (
+	WhisperFeatures   = "whisper"
+	ConformerFeatures = "conformer"
+)
+
+// Subsampling makes states of features: convolutions of the plane [frames, Mels] and one frame of zeros after it, one after the other, and a
+// linear layer of what is left of a frame.
+//
+//	x = Scale · Out · (Convolutions(features), [states, channels*Mels/Factor] in the order [channel, feature])
+type Subsampling struct {
+	Convolutions []Convolution // of kernels of 3 or 1 with steps of 2 or 1
+	Out          Linear
+	Scale        float64 // 0 stands for 1
+}
+
+// Size returns the edge of the result for an edge of the plane.
+func (s *Subsampling) Size(n int) int {
+	for i := range s.Convolutions {
+		n = s.Convolutions[i].Out(n)
+	}
+	return n
+}
+
 // States returns the number of states of a clip within the layers.
-func (*Ear) States(frames int) int { return (frames + 1) / 2 }
+func (e *Ear) States(frames int) int {
+	if e.Subsampling != nil {
+		return e.Subsampling.Size(frames + 1)
+	}
+	return (frames + 1) / 2
+}
 
 // Rows returns the number of rows that a clip becomes.
-func (e *Ear) Rows(frames int) int { return e.States(frames) / 2 }
+func (e *Ear) Rows(frames int) int {
+	if e.Subsampling != nil {
+		return e.States(frames)
+	}
+	return e.States(frames) / 2
+}
+
+// Distances are the vectors s of [Relative], [2*states-1, Hidden], for the distances from states-1 down to 1-states of the longest clip.
+func (e *Ear) Distances() []float32 {
+	n := e.States(e.Frames)
+	out := make([]float32, 0, (2*n-1)*e.Hidden)
+	rates := relativeRates(e.Hidden)
+	for d := n - 1; d > -n; d-- {
+		for _, rate := range rates {
+			sin, cos := kernel.Sincos(float64(float32(d) * rate))
+			out = append(out, float32(sin), float32(cos))
+		}
+	}
+	return out
+}
+
+// relativeRates are the radians by which the pairs of the vectors of [Relative] turn from a distance to the next.
+func relativeRates(hidden int) []float32 {
+	rates := make([]float32, hidden/2)
+	for k := range rates {
+		rates[k] = float32(kernel.Exp(-math.Ln10 * 4 * float64(2*k) / float64(hidden)))
+	}
+	return rates
+}
 
 // Sinusoids are the positions of the states of a piece, [Piece/2, Hidden].
 func (e *Ear) Sinusoids() []float32 {
@@ -59,8 +126,16 @@ func (e *Ear) Sinusoids() []float32 {
 
 // weights calls f with every slot that needs a tensor.
 func (e *Ear) weights(f func(Weight)) {
-	e.First.weights(f)
-	e.Second.weights(f)
+	if s := e.Subsampling; s != nil {
+		for i := range s.Convolutions {
+			s.Convolutions[i].weights(f)
+		}
+		s.Out.weights(f)
+		e.Between.weights(f)
+	} else {
+		e.First.weights(f)
+		e.Second.weights(f)
+	}
 	some(f, e.Positions)
 	for _, layer := range e.Layers {
 		layer.weights(f)

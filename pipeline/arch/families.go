@@ -111,10 +111,28 @@ func findFamily(modelType string) (family, bool) {
 	return family{}, false
 }
 
+// nameless are the model types of architectures whose files do not have it.
+var nameless = map[string]string{"Lfm2AudioForConditionalGeneration": "lfm2_audio"}
+
+// modelType returns that of the file, or empty.
+func (c *Config) modelType() string {
+	if name, ok := c.OptString("model_type"); ok {
+		return name
+	}
+	if list, ok := c.fields.values["architectures"].([]any); ok && len(list) == 1 {
+		name, _ := list[0].(string)
+		return nameless[name]
+	}
+	return ""
+}
+
 // pickFamily reads model_type and architectures. Both must be known, regardless of ignored keys: no model is described
 // by the code of another.
 func pickFamily(c *Config) (f family, architecture string, ok bool) {
-	modelType := c.String("model_type")
+	modelType := c.modelType()
+	if modelType == "" && !c.Has("model_type") {
+		c.missing("model_type")
+	}
 	if f, ok = findFamily(modelType); !ok {
 		if c.Good("model_type") {
 			c.unsupported("model_type", "%s is not supported", show(modelType))

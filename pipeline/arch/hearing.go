@@ -2,14 +2,14 @@ package arch
 
 import "strconv"
 
-// hearing makes an Ear. A family reads the keys of its audio_config.
+// hearing makes an Ear. A family reads the keys of its audio_config, or what has that place.
 type hearing struct {
-	*Config // audio_config
-	outer   *Config
-	e       *Ear
-	prefix  string
-	views   []View
-	skips   []Skip
+	*Config
+	outer  *Config
+	e      *Ear
+	prefix string
+	views  []View
+	skips  []Skip
 }
 
 // engineMels is the number of features that the engine computes of a frame.
@@ -32,7 +32,7 @@ func beginHearing(c *Config, modelType string) *hearing {
 		h.provide(key, n)
 	}
 	e := &Ear{
-		ModelType: modelType, Hidden: h.Int("d_model", maxHidden), Mels: h.Int("num_mel_bins", maxHidden),
+		ModelType: modelType, Features: WhisperFeatures, Hidden: h.Int("d_model", maxHidden), Mels: h.Int("num_mel_bins", maxHidden),
 		Start: "<|audio_bos|>", End: "<|audio_eos|>",
 	}
 	e.Before, e.After = e.Start, e.End
@@ -69,8 +69,8 @@ func beginHearing(c *Config, modelType string) *hearing {
 // convolution is the linear layer of a convolution over three frames.
 func (h *hearing) convolution(name string, channels int) Linear {
 	name = h.prefix + name
-	h.views = append(h.views, View{Name: name + "_matrix.weight", Tensor: name + ".weight", Rows: h.e.Hidden, Cols: 3 * channels, Flat: true})
-	return Linear{Weight: Weight{name + "_matrix.weight", h.e.Hidden, 3 * channels}, Bias: Weight{Tensor: name + ".bias", Rows: h.e.Hidden}}
+	w := h.view(View{Name: name + "_matrix.weight", Tensor: name + ".weight", Rows: h.e.Hidden, Cols: 3 * channels, Flat: true})
+	return Linear{Weight: w, Bias: Weight{Tensor: name + ".bias", Rows: h.e.Hidden}}
 }
 
 // norm is a LayerNorm of the states.

@@ -42,9 +42,10 @@ var multimodals = map[string]multimodal{
 	"internvl": {"InternVLForConditionalGeneration", map[string]textModel{
 		"qwen2": {"Qwen2ForCausalLM", describeQwen2}, "qwen3": {"Qwen3ForCausalLM", describeQwen3}, "llama": {"LlamaForCausalLM", describeLlama},
 	}, nil, internVLTower},
-	"idefics3": {"Idefics3ForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"idefics3_vision", "idefics3"}.tower},
-	"lfm2_vl":  {"Lfm2VlForConditionalGeneration", map[string]textModel{"lfm2": {"Lfm2ForCausalLM", lfm2{}.describe}}, nil, lfm2VLTower},
-	"llama4":   {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
+	"idefics3":   {"Idefics3ForConditionalGeneration", idefics3Texts, idefics3Missing, idefics3{"idefics3_vision", "idefics3"}.tower},
+	"lfm2_audio": {"Lfm2AudioForConditionalGeneration", map[string]textModel{"lfm2": {"Lfm2ForCausalLM", lfm2{}.describe}}, nil, nil},
+	"lfm2_vl":    {"Lfm2VlForConditionalGeneration", map[string]textModel{"lfm2": {"Lfm2ForCausalLM", lfm2{}.describe}}, nil, lfm2VLTower},
+	"llama4":     {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil, nil},
 	"llava": {"LlavaForConditionalGeneration", map[string]textModel{
 		"llama": {"LlamaForCausalLM", describeLlama}, "mistral": {"MistralForCausalLM", describeMistral}, "qwen2": {"Qwen2ForCausalLM", describeQwen2},
 	}, map[string]int{
@@ -80,7 +81,7 @@ var multimodals = map[string]multimodal{
 
 // ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object.
 var ears = map[string]func(c *Config, width int) *hearing{
-	"qwen2_5_omni": omniEar, "qwen2_5_omni_thinker": omniEar, "qwen2_audio": qwen2AudioEar,
+	"lfm2_audio": lfm2AudioEar, "qwen2_5_omni": omniEar, "qwen2_5_omni_thinker": omniEar, "qwen2_audio": qwen2AudioEar,
 }
 
 // outerInert are the keys outside text_config that do not concern text.
@@ -98,6 +99,7 @@ var textPrefixes = []struct{ model, head string }{
 	{"language_model.model.", "language_model.lm_head"},
 	{"model.language_model.", "lm_head"},
 	{"thinker.model.", "thinker.lm_head"},
+	{"lfm.", "lfm.lm_head"},
 	{"model.text_model.", "lm_head"},
 	{"model.", "lm_head"},
 }
@@ -117,19 +119,27 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		}
 		c = thinker
 	}
-	c.Inert(outerInert...)
+	textKey := "text_config"
+	if c.family == "lfm2_audio" {
+		textKey = "lfm"
+	} else {
+		c.Inert(outerInert...)
+	}
 	text := c
 	model, flat := m.texts[""]
-	if flat && !c.Has("text_config") {
+	if flat && !c.Has(textKey) {
 		c.class = transformers().types[c.family+"_text"] // the class that reads such a file
 	}
-	if inner := c.Object("text_config"); inner != nil || !flat {
+	if inner := c.Object(textKey); inner != nil || !flat {
 		if inner == nil {
-			c.missing("text_config")
+			c.missing(textKey)
 			c.Inert("tie_word_embeddings")
 			return nil, c.Finish()
 		}
 		text = inner
+		if _, there := text.fields.values["model_type"]; !there && c.family == "lfm2_audio" {
+			text.fields.values["model_type"] = "lfm2" // the only class that the library has
+		}
 		var ok bool
 		if model, ok = m.textModel(text); !ok {
 			return nil, problems{scope: configName, list: c.problems}
@@ -156,11 +166,18 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if omni := strings.HasPrefix(c.family, "qwen2_5_omni"); omni && c.Has("tie_word_embeddings") { // the library's class reads no other
 		text.fields.values["tie_word_embeddings"] = c.fields.values["tie_word_embeddings"]
 	}
-	if c.family == "lfm2_vl" {
+	switch {
+	case c.family == "lfm2_vl":
 		c.tieLFM2(text)
+	case c.family == "lfm2_audio": // there is no other head, whatever lfm says
+		for _, key := range []string{"tie_word_embeddings", "tie_embedding"} {
+			text.fields.values[key] = true
+		}
 	}
 	if text != c {
-		m.tie(c, text)
+		if c.family != "lfm2_audio" {
+			m.tie(c, text)
+		}
 		c.checkInert()
 	}
 	d, err := model.describe(text)

@@ -99,7 +99,7 @@ func newOpenView(v *View, base map[string]*tensor.Info) openView {
 	for _, name := range v.Then {
 		o.then = append(o.then, base[name])
 	}
-	for _, name := range v.Batch.parts(v.Tensor == "") {
+	for _, name := range v.Batch.parts(v.Cols == 0) {
 		o.batch = append(o.batch, base[name])
 	}
 	return o
@@ -160,7 +160,7 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 		return fmt.Errorf("the checkpoint already has a tensor of this name: %w", tensor.ErrUnsupported)
 	}
 	for i, t := range v.batch {
-		name := v.Batch.parts(v.Tensor == "")[i]
+		name := v.Batch.parts(v.Cols == 0)[i]
 		if t == nil {
 			return fmt.Errorf("the checkpoint has no tensor %q: %w", name, tensor.ErrCorrupt)
 		}

@@ -94,6 +94,7 @@ func TestOpen(t *testing.T) {
 			folded(0, 0), []float32{
 				float32(1 - 1/math.Sqrt2), float32(2 - 4/math.Sqrt(3)), float32(3 - 9/math.Sqrt(4)), float32(4 - 16/math.Sqrt(5)), float32(5 - 25/math.Sqrt(6)),
 			})},
+		{"folded biases of a convolution", View{Rows: 6, Tensor: "vector", Batch: batch}, []float32{0, 1, 2, 3, 4, 5}}, // all are at the mean
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src := counting(tensors)

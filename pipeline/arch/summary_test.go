@@ -80,6 +80,9 @@ func modelSummary(m *Model) []string {
 		lines = append(lines, fmt.Sprintf("ear %d features, %d frames%s to %d rows of %d to %d%s, pad %d in %s%s", e.Mels, e.Frames,
 			flag(fmt.Sprintf(" in pieces of %d", e.Piece), e.Piece > 0), e.Rows(e.Frames), e.Hidden, e.Out.Weight.Rows,
 			flag(" behind"+describeNorm(e.PostNorm), e.PostNorm != nil), e.Pad, e.Start, e.End))
+		if s := e.Subsampling; s != nil {
+			lines = append(lines, fmt.Sprintf("ear from %s%s, to %d", describeStage(&Stage{Enter: s.Convolutions}), given(" times", s.Scale), e.Between.Weight.Rows))
+		}
 		for _, line := range summary(&Decoder{Layers: e.Layers})[1:] {
 			lines = append(lines, "ear "+line)
 		}
@@ -181,7 +184,7 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 		}
 		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) +
 			given(" chunk", float64(x.Chunk)) +
-			flag(" bidirectional", x.Bidirectional) + flag(" one-way", x.OneWay) +
+			flag(" bidirectional", x.Bidirectional) + flag(" by distance", x.Relative != nil) + flag(" one-way", x.OneWay) +
 			flag(fmt.Sprintf(" slopes %.3g", x.Slopes), x.Slopes != nil) +
 			flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
@@ -203,6 +206,8 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 			text += " shared " + describeMLP(x.Shared) + flag(" gated", x.SharedGate.Weight.Tensor != "")
 		}
 		return text
+	case *GatedConv:
+		return fmt.Sprintf("conv of %d taps around", x.Kernel.Cols)
 	case *ShortConv:
 		return fmt.Sprintf("conv of %d taps%s", len(x.Taps), flag(" bias", x.Bias.Tensor != ""))
 	case *DeltaNet:

@@ -33,7 +33,8 @@ type View struct {
 	// added. If any of them is set, the computation is in float32; otherwise elements keep their type and bits.
 	Map  Map
 	Plus string
-	// Batch, if not nil, is folded in: rows are those of a convolution before a norm of batches, or without Tensor their biases.
+	// Batch, if not nil, is folded in: rows are those of a convolution before a norm of batches, or for a vector their biases, which are 0
+	// without Tensor.
 	Batch *Batch
 }
 
@@ -57,7 +58,7 @@ func (b *Batch) parts(bias bool) []string {
 
 // Parts lists the tensors of the checkpoint that are read for the view.
 func (v *View) Parts() []string {
-	all := slices.Concat([]string{v.Tensor, v.Plus}, v.Then, v.Batch.parts(v.Tensor == ""))
+	all := slices.Concat([]string{v.Tensor, v.Plus}, v.Then, v.Batch.parts(v.Cols == 0))
 	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 

@@ -212,11 +212,15 @@ func (r *viewReader) fold(x []float32, at int64, cols int) error {
 	for i := range x {
 		row := i / cols
 		factor := float64(parts[0][row]) / math.Sqrt(float64(parts[1][row])+r.Batch.Eps)
-		if r.Tensor != "" {
+		if r.Cols > 0 {
 			x[i] = float32(float64(x[i]) * factor)
-		} else {
-			x[i] = float32(float64(parts[3][row]) - float64(float64(parts[2][row])*factor))
+			continue
 		}
+		bias := 0.0
+		if r.Tensor != "" {
+			bias = float64(x[i])
+		}
+		x[i] = float32(float64(parts[3][row]) - float64((float64(parts[2][row])-bias)*factor))
 	}
 	return nil
 }

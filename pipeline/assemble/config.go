@@ -109,7 +109,7 @@ func llmConfig(p *Planned) ([]byte, error) {
 		}
 	}
 	if x := p.Source.Sounds; x != nil {
-		c.soundConfig = &soundConfig{true, "whisper", x.Pad}
+		c.soundConfig = &soundConfig{true, p.Source.Model.Ear.Features, x.Pad}
 	}
 	return indented(c)
 }

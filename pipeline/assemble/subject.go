@@ -85,7 +85,7 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 			return nil, err
 		}
 		v.Hearing = &verify.Hearing{
-			Rows: ear.Rows, Words: map[string]int32{"audio_pad": s.Sounds.Pad}, Start: s.Sounds.Start, End: s.Sounds.End,
+			Rows: ear.Rows, Features: e.Features, Words: map[string]int32{"audio_pad": s.Sounds.Pad}, Start: s.Sounds.Start, End: s.Sounds.End,
 			Hidden: func(ctx context.Context, window []int32, pad int32, rows []float32) ([]float32, error) {
 				return ref.HiddenWith(ctx, window, pad, rows, nil)
 			},

@@ -37,6 +37,7 @@ func (a attention) check(m *Model) error {
 	}
 	return cmp.Or(
 		m.addRope(a.Rope, a.HeadDim),
+		a.checkRelative(m),
 		m.checkLinears(slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.o", &a.O, hidden, q}),
 		m.checkOptional(slot{"attention.v", &a.V, kv, hidden}, slot{"attention.gate", &a.Gate, q, hidden}),
 		m.checkVector("sinks", a.Sinks, a.Heads),
@@ -49,7 +50,11 @@ func (a attention) check(m *Model) error {
 
 func (a attention) cost() cost {
 	c := attendCost(a.HeadDim)
-	c.token = (a.Heads + 2*a.KVHeads) * a.HeadDim
+	if a.Relative != nil {
+		c = attendCost(a.HeadDim + a.Relative.Keys.Weight.Cols)
+		c.token = 2*a.Heads*a.HeadDim + (a.Heads+1)*a.Relative.Keys.Weight.Cols
+	}
+	c.token += (a.Heads + 2*a.KVHeads) * a.HeadDim
 	if a.Gate.Weight.Tensor != "" {
 		c.token += a.Heads * a.HeadDim
 	}
@@ -113,8 +118,15 @@ func (a attention) compute(ctx context.Context, s *space, x []float32, w *attend
 	if a.Scale == 0 {
 		h.scale = 1 / math.Sqrt(float64(a.HeadDim))
 	}
-	if w != nil {
+	if a.Relative != nil {
+		if h.parts, err = a.relative().parts(s, q, k); err != nil {
+			return nil, err
+		}
+	}
+	if w != nil || a.Relative != nil {
 		h.out = s.take(a.Heads * a.HeadDim)
+	}
+	if w != nil {
 		w.heads, w.x = h, x
 		w.mixed = h.out
 	}
@@ -184,11 +196,11 @@ func (a attention) finish(ctx context.Context, s *space, o, x []float32, w *atte
 func (a attention) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
 	w := new(attended)
 	y, err := a.compute(ctx, s, x, w)
-	return y, func(dy []float32, v Visitor) ([]float32, error) { return a.back(s, w, dy, v), nil }, err
+	return y, func(dy []float32, v Visitor) ([]float32, error) { return a.back(s, w, dy, v) }, err
 }
 
 // back turns do, the gradient of the input of O, into that of the input of the block. It changes do.
-func (a attention) back(s *space, w *attended, do []float32, v Visitor) []float32 {
+func (a attention) back(s *space, w *attended, do []float32, v Visitor) ([]float32, error) {
 	width, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	if a.OutNorm != nil {
 		s.held.norm(a.OutNorm).back(w.plainOut, do, width, v)
@@ -204,6 +216,11 @@ func (a attention) back(s *space, w *attended, do []float32, v Visitor) []float3
 	}
 	s.attendBack(&w.heads, do)
 	dq, dk, dv := w.parts[0].q, w.parts[0].k, w.v
+	if a.Relative != nil {
+		if err := a.relative().back(s, dq, w.parts[1].q); err != nil {
+			return nil, err
+		}
+	}
 	if a.Temperature != nil {
 		s.warm(dq, width, a.Temperature)
 	}
@@ -235,7 +252,7 @@ func (a attention) back(s *space, w *attended, do []float32, v Visitor) []float3
 	if a.V.Weight.Tensor == "" { // values are keys
 		s.addAll(dk, dv)
 	}
-	return s.gather(w.x, v, flow{&a.Q, dq}, flow{&a.K, dk}, flow{&a.V, dv}, flow{&a.Gate, w.gates})
+	return s.gather(w.x, v, flow{&a.Q, dq}, flow{&a.K, dk}, flow{&a.V, dv}, flow{&a.Gate, w.gates}), nil
 }
 
 // unclip clears the gradients of clipped values; x is the content before clipping.

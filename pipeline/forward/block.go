@@ -46,6 +46,8 @@ func newBlock(b arch.Block) (block, error) {
 		return &sum{Sum: b}, nil
 	case *arch.ShortConv:
 		return shortConv{b}, nil
+	case *arch.GatedConv:
+		return gatedConv{b}, nil
 	case *arch.DeltaNet:
 		return delta{b}, nil
 	case *arch.Mamba2:

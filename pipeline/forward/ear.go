@@ -18,6 +18,9 @@ type Ear struct {
 
 // NewEar is [New] for an encoder of sound.
 func NewEar(e *arch.Ear, src tensor.Source, threads int) (*Ear, error) {
+	if e.Subsampling != nil {
+		return newConformer(e, src, threads)
+	}
 	if e.Mels < 1 || e.Frames < 4 || e.Frames%4 != 0 || e.Piece < 0 || e.Piece%2 != 0 {
 		return nil, fmt.Errorf("%d features of at most %d frames, pieces of %d: %w", e.Mels, e.Frames, e.Piece, tensor.ErrCorrupt)
 	}
@@ -64,6 +67,9 @@ func (e *Ear) begin(ctx context.Context, features []float32) ([]float32, error) 
 	if len(features) != n*d.Mels || d.Rows(n) < 1 || n > d.Frames {
 		return nil, fmt.Errorf("internal error: %d features for %d frames of %d", len(features), d.Frames, d.Mels)
 	}
+	if d.Subsampling != nil {
+		return e.subsampled(ctx, features)
+	}
 	if d.Piece > 0 {
 		return e.pieces(ctx, features)
 	}
@@ -85,12 +91,20 @@ func (e *Ear) windows(n int) (w Windows) {
 // finish returns the rows of a clip of n frames for its states after the layers.
 func (e *Ear) finish(ctx context.Context, x []float32, n int) ([]float32, error) {
 	d := e.ear
-	x = means(x, d.Hidden, d.Rows(n))
+	if d.Subsampling == nil {
+		x = means(x, d.Hidden, d.Rows(n))
+	}
 	norm, err := e.pass.readNorm(d.PostNorm, e.pass.vector)
 	if err != nil {
 		return nil, err
 	}
 	norm.apply(x, x)
+	if d.Subsampling != nil {
+		if x, err = e.product(ctx, x, &d.Between); err != nil {
+			return nil, err
+		}
+		(&activation{Activation: arch.GELU}).apply(x, x)
+	}
 	return e.product(ctx, x, &d.Out)
 }
 

@@ -75,7 +75,7 @@ func (e *Encoder) linears(groups [][]*arch.Linear) (all [][]*Linear) {
 
 func (e *Encoder) before() [][]*arch.Linear {
 	if e.ear != nil {
-		return [][]*arch.Linear{{&e.ear.ear.First}, {&e.ear.ear.Second}}
+		return e.ear.before()
 	}
 	return [][]*arch.Linear{{&e.tower.tower.Embedding}}
 }
@@ -93,6 +93,9 @@ func (e *Encoder) deep(layer int) [][]*arch.Linear {
 }
 
 func (e *Encoder) final() [][]*arch.Linear {
+	if e.ear != nil && e.ear.ear.Subsampling != nil {
+		return [][]*arch.Linear{{&e.ear.ear.Between}, {&e.ear.ear.Out}}
+	}
 	if e.ear != nil {
 		return [][]*arch.Linear{{&e.ear.ear.Out}}
 	}

@@ -280,7 +280,13 @@ func usedArena() any {
 
 // What a block says that it needs is what it takes: no more, because there is no more, and no less.
 func TestCost(t *testing.T) {
-	d, src := everything()
+	for _, f := range []func() (*arch.Decoder, *memory){everything, conformerLayer} {
+		d, src := f()
+		testCost(t, d, src)
+	}
+}
+
+func testCost(t *testing.T, d *arch.Decoder, src *memory) {
 	m := newModel(t, d, src, 1)
 	var w Windows
 	for _, x := range someWindows() {

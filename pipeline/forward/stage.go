@@ -17,10 +17,10 @@ type stage struct {
 	pass *Model // of the blocks with attention, in order
 }
 
-// plane holds the rows of side x side places, from left to right and then from top to bottom.
+// plane holds the rows of height x width places, from left to right and then from top to bottom.
 type plane struct {
-	rows []float32
-	side int
+	rows          []float32
+	height, width int
 }
 
 // newStages checks the stages of a tower.
@@ -87,7 +87,7 @@ func (m *Model) checkConvolution(c *arch.Convolution, channels int) error {
 // staged returns the states of a picture after all stages.
 func (t *Tower) staged(ctx context.Context, pixels []float32) ([]float32, error) {
 	n := t.tower.Size
-	x := plane{make([]float32, len(pixels)), n}
+	x := plane{make([]float32, len(pixels)), n, n}
 	for i, p := range pixels {
 		x.rows[i%(n*n)*3+i/(n*n)] = p
 	}
@@ -107,7 +107,7 @@ func (t *Tower) staged(ctx context.Context, pixels []float32) ([]float32, error)
 				}
 			}
 			if len(b.Attend) > 0 {
-				if err := s.pass.Layer(attended).Forward(ctx, x.rows, Equal(1, x.side*x.side)); err != nil {
+				if err := s.pass.Layer(attended).Forward(ctx, x.rows, Equal(1, x.height*x.width)); err != nil {
 					return nil, err
 				}
 				attended++
@@ -145,20 +145,20 @@ func (t *Tower) widen(ctx context.Context, x *plane, b *arch.StageBlock) error {
 	return nil
 }
 
-// convolve replaces a square by its convolution.
-func (t *Tower) convolve(ctx context.Context, x *plane, c *arch.Convolution) error {
-	y := plane{side: c.Out(x.side)}
+// convolve replaces a plane by its convolution.
+func (o *outer) convolve(ctx context.Context, x *plane, c *arch.Convolution) error {
+	y := plane{height: c.Out(x.height), width: c.Out(x.width)}
 	var err error
 	switch {
 	case c.Each:
-		y.rows, err = t.each(x, c, y.side)
+		err = o.each(x, &y, c)
 	case c.Kernel == 1 && c.Stride == 1:
-		y.rows, err = t.product(ctx, x.rows, &c.Linear)
+		y.rows, err = o.product(ctx, x.rows, &c.Linear)
 	default:
-		y.rows, err = t.product(ctx, around(x, c, y.side), &c.Linear)
+		y.rows, err = o.product(ctx, around(x, &y, c), &c.Linear)
 	}
 	if err == nil && c.Reduce.Weight.Tensor != "" {
-		err = t.excite(ctx, y.rows, c)
+		err = o.excite(ctx, y.rows, c)
 	}
 	if err != nil {
 		return err
@@ -170,13 +170,13 @@ func (t *Tower) convolve(ctx context.Context, x *plane, c *arch.Convolution) err
 	return nil
 }
 
-// around returns for each place of the result what a kernel reads, [channel, y, x].
-func around(x *plane, c *arch.Convolution, side int) []float32 {
+// around returns for each place of the result y what a kernel reads, [channel, y, x].
+func around(x, y *plane, c *arch.Convolution) []float32 {
 	k := c.Kernel
-	out := make([]float32, side*side*c.In*k*k)
-	for place := range side * side {
+	out := make([]float32, y.height*y.width*c.In*k*k)
+	for place := range y.height * y.width {
 		at := out[place*c.In*k*k:]
-		reads(x.side, side, place, c, func(i, from int) {
+		reads(x, y, place, c, func(i, from int) {
 			for channel, v := range x.rows[from*c.In : (from+1)*c.In] {
 				at[channel*k*k+i] = v
 			}
@@ -185,34 +185,34 @@ func around(x *plane, c *arch.Convolution, side int) []float32 {
 	return out
 }
 
-// reads calls f with each element of a kernel, from left to right and then from top to bottom, that reads a place of a square of that edge
-// for a place of the result, and the place that it reads.
-func reads(edge, side, place int, c *arch.Convolution, f func(i, from int)) {
+// reads calls f with each element of a kernel, from left to right and then from top to bottom, that reads a place of x for a place of the
+// result y, and the place that it reads.
+func reads(x, y *plane, place int, c *arch.Convolution, f func(i, from int)) {
 	for i := range c.Kernel * c.Kernel {
-		row, column := place/side*c.Stride+i/c.Kernel-c.Kernel/2, place%side*c.Stride+i%c.Kernel-c.Kernel/2
-		if row >= 0 && row < edge && column >= 0 && column < edge {
-			f(i, row*edge+column)
+		row, column := place/y.width*c.Stride+i/c.Kernel-c.Kernel/2, place%y.width*c.Stride+i%c.Kernel-c.Kernel/2
+		if row >= 0 && row < x.height && column >= 0 && column < x.width {
+			f(i, row*x.width+column)
 		}
 	}
 }
 
-// each is a convolution of each channel alone.
-func (t *Tower) each(x *plane, c *arch.Convolution, side int) ([]float32, error) {
-	kernels, err := t.pass.values(c.Weight)
+// each is a convolution of each channel alone; it fills y.
+func (o *outer) each(x, y *plane, c *arch.Convolution) error {
+	kernels, err := o.pass.values(c.Weight)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	bias, err := t.pass.vector(c.Bias)
+	bias, err := o.pass.vector(c.Bias)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n, area, times := c.Weight.Rows, c.Kernel*c.Kernel, c.Weight.Rows/c.In
-	out := make([]float32, side*side*n)
-	kernel.Parallel(t.pass.threads, side*side, func(lo, hi int) {
+	y.rows = make([]float32, y.height*y.width*n)
+	kernel.Parallel(o.pass.threads, y.height*y.width, func(lo, hi int) {
 		for place := lo; place < hi; place++ {
-			row := out[place*n : (place+1)*n]
+			row := y.rows[place*n : (place+1)*n]
 			copy(row, bias)
-			reads(x.side, side, place, c, func(i, from int) {
+			reads(x, y, place, c, func(i, from int) {
 				in := x.rows[from*c.In : (from+1)*c.In]
 				for k := range row {
 					row[k] += float32(in[k/times] * kernels[k*area+i])
@@ -220,11 +220,11 @@ func (t *Tower) each(x *plane, c *arch.Convolution, side int) ([]float32, error)
 			})
 		}
 	})
-	return out, nil
+	return nil
 }
 
 // excite multiplies the channels of rows by what their means become.
-func (t *Tower) excite(ctx context.Context, rows []float32, c *arch.Convolution) error {
+func (o *outer) excite(ctx context.Context, rows []float32, c *arch.Convolution) error {
 	n := c.Weight.Rows
 	sums, means := make([]float64, n), make([]float32, n)
 	for i, v := range rows {
@@ -233,12 +233,12 @@ func (t *Tower) excite(ctx context.Context, rows []float32, c *arch.Convolution)
 	for k, s := range sums {
 		means[k] = float32(s / float64(len(rows)/n))
 	}
-	y, err := t.product(ctx, means, &c.Reduce)
+	y, err := o.product(ctx, means, &c.Reduce)
 	if err != nil {
 		return err
 	}
 	(&activation{Activation: arch.ReLU}).apply(y, y)
-	if y, err = t.product(ctx, y, &c.Expand); err != nil {
+	if y, err = o.product(ctx, y, &c.Expand); err != nil {
 		return err
 	}
 	for k, v := range y {

@@ -91,6 +91,8 @@ func checkAttention(a *arch.Attention) error {
 	switch {
 	case a.Bidirectional && (a.Cap != 0 || a.Sinks.Tensor != "" || a.Chunk != 0):
 		what = "attention to later positions together with capped scores, sinks or chunks"
+	case a.Relative != nil && (!a.Bidirectional || a.KVHeads != a.Heads || a.Window != 0 || a.Square != 0 || a.Slopes != nil || a.Rope != nil):
+		what = "scores by the distance together with other rules"
 	case a.Square != 0 && (!a.Bidirectional || a.Window != 0):
 		what = "causal attention or windows within squares of patches"
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):

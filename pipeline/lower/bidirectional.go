@@ -24,10 +24,17 @@ func (b *builder) bidirectional(at string, a *arch.Attention, q, k, v value) val
 	heads := func(name string, x value) value {
 		return b.permute(at+name, x, 0, 2, 1, 3)
 	}
+	placed := q
+	if r := a.Relative; r != nil {
+		q = b.binary(at+"q_content", mnn.BinaryAdd, q, b.constant(at+"content", r.Content, 1, 1, int32(a.Heads), int32(a.HeadDim)))
+	}
 	texts := func(name string, x value) value { return b.perText(at+name, x, a.Heads, a.HeadDim) }
 	q, k, v = texts("q_texts", b.times(at+"q_scale", q, scale)), texts("k_texts", k), texts("v_texts", v)
 	q, k, v = heads("q_heads", q), heads("k_heads", k), heads("v_heads", v)
 	s := b.op(at+"scores", mnn.OpBatchMatMul, &mnn.BatchMatMul{TransposeY: true}, q, k)
+	if a.Relative != nil {
+		s = b.binary(at+"scores_by_distance", mnn.BinaryAdd, s, b.distanceScores(at, a, placed, scale))
+	}
 	if window := b.bounded(a.Window); window > 0 {
 		s = b.binary(at+"scores_near", mnn.BinaryAdd, s, b.nearMask(window))
 	}

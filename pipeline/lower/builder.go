@@ -34,6 +34,9 @@ type builder struct {
 	// length and padding, of a graph that takes several texts at a time, are the tokens of a text, int32 [1], and what is added
 	// to the scores of keys, [texts, 1, 1, tokens]; else nil.
 	length, padding *value
+	// states and distances, of a graph whose scores depend on the distance, are the number of rows, int32 [1], and a vector for each distance
+	// from that number less one down to one less that number.
+	states, distances value
 
 	err error // the first of those that methods without an error found
 

@@ -253,7 +253,7 @@ func blockName(x arch.Block) string {
 	switch x.(type) {
 	case *arch.Attention, *arch.LatentAttention:
 		return "self_attn"
-	case *arch.ShortConv:
+	case *arch.ShortConv, *arch.GatedConv:
 		return "conv"
 	case *arch.DeltaNet:
 		return "linear_attn"
@@ -287,6 +287,8 @@ func (b *builder) block(i int, p string, block arch.Block, x value) (value, erro
 		return b.latentAttention(p, block, x)
 	case *arch.ShortConv:
 		return b.shortConv(p, block, x)
+	case *arch.GatedConv:
+		return b.gatedConv(p, block, x), nil
 	case *arch.DeltaNet:
 		return b.deltaNet(p, block, x)
 	case *arch.Mamba2:

@@ -9,6 +9,9 @@ import (
 
 // ear lowers an encoder of sound to a graph from [1, Mels, frames] to [1, rows, width].
 func ear(e *arch.Ear) (*Part, error) {
+	if e.Subsampling != nil {
+		return conformer(e)
+	}
 	b := newBuilder()
 	b.g.Outputs, b.tower = []string{mnn.SoundRows}, true
 	width := int32(e.Hidden)
@@ -137,7 +140,7 @@ func (b *builder) windows(at string, x value, width int, lead, rows int32) value
 
 // cut keeps the first rows of [1, rows, ...]; n is int32 [1].
 func (b *builder) cut(name string, x, n value) value {
-	return b.op(name, mnn.OpStridedSlice, &mnn.StridedSlice{FromType: 1}, x, b.list(0), n, b.list(1), b.list(1))
+	return b.between(name, x, b.list(0), n, 1)
 }
 
 // zeros is a constant of zeros.
@@ -149,8 +152,14 @@ func (b *builder) zeros(name string, dims ...int32) value {
 	return b.floats(name, make([]float32, n), dims...)
 }
 
+// takesClips is a sentence about the clips that the engine takes.
+const takesClips = "the engine takes clips at 16 kHz as they are; it converts others without a filter, and reads the first channel: convert clips before"
+
 // earConditions are sentences about prompts with clips.
 func earConditions(e *arch.Ear) []string {
+	if e.Subsampling != nil {
+		return conformerConditions(e)
+	}
 	list := []string{fmt.Sprintf("a clip takes a token for each 40 ms; the engine reads its first %d s and drops the rest", e.Frames/100)}
 	if e.Piece > 0 {
 		list[0] = fmt.Sprintf("a clip takes a token for each 40 ms; the library reads its first %d s, the engine all", e.Frames/100)
@@ -159,6 +168,6 @@ func earConditions(e *arch.Ear) []string {
 		list = append(list, fmt.Sprintf("a prompt has to have %s before each clip and %s after it, as in %s<audio>clip.wav</audio>%s",
 			e.Start, e.End, e.Start, e.End))
 	}
-	return append(list, "the engine takes clips at 16 kHz as they are; it converts others without a filter, and reads the first channel: convert clips before",
+	return append(list, takesClips,
 		"a clip should end with 30 ms of silence: the engine puts a mirror image after its end, the library silence")
 }

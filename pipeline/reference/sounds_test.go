@@ -71,7 +71,7 @@ func TestSounds(t *testing.T) {
 			near(t, "logits", want.Logits, got, 1e-5)
 			var library [][]float32
 			for i, wave := range want.Waves {
-				f, err := sound.LibraryWhisper(wave)
+				f, err := sound.Library(src.Model.Ear.Features, wave)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,7 +14,7 @@ import (
 type Sounds struct {
 	// Pad is the token in place of which rows are put.
 	Pad int32
-	// Start and End are the words that prompts have around a clip.
+	// Start and End are the words that prompts have around a clip; empty without any.
 	Start, End string
 }
 
@@ -52,9 +52,12 @@ func readSounds(dir string, e *arch.Ear, tok *tokenizer.Tokenizer) (*Sounds, err
 		return nil, fmt.Errorf("config.json: the token of sound, %d, is not a token of tokenizer.json: %w", e.Pad, tensor.ErrCorrupt)
 	}
 	for _, word := range []string{s.Start, s.End} {
-		if _, ok := tok.ID(word); !ok {
+		if _, ok := tok.ID(word); !ok && word != "" {
 			return nil, fmt.Errorf("tokenizer.json has no token %q, which the library puts around clips: %w", word, tensor.ErrUnsupported)
 		}
+	}
+	if e.Features != arch.WhisperFeatures { // config.json has what is known of them
+		return s, nil
 	}
 	for _, name := range processorNames {
 		b, err := ReadOptional(dir, name)

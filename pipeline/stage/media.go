@@ -255,10 +255,11 @@ func listen(b []byte, e *arch.Ear, add func(seenView, []byte) error) error {
 		return err
 	}
 	const perFrame = sound.Rate / 100
-	features, frames, err := sound.Whisper(wave[:min(len(wave), e.Frames*perFrame)])
+	features, err := sound.Features(e.Features, wave[:min(len(wave), e.Frames*perFrame)])
 	if err != nil {
 		return err
 	}
+	frames := len(features) / sound.Mels
 	if e.Rows(frames) < 1 || frames < 3 {
 		return fmt.Errorf("a clip of %d samples at 16 kHz is too short: %w", len(wave), tensor.ErrUnsupported)
 	}

@@ -145,7 +145,12 @@ func cardSounds(b *bytes.Buffer, m *manifest.Manifest) {
 		return
 	}
 	b.WriteString("\nA prompt can have clips: the name of a WAV file at 16 kHz between `<audio>` and `</audio>`.\n\n")
-	b.WriteString(fenced("sh", "llmexport generate . 'What is said here? <|audio_bos|><audio>clip.wav</audio><|audio_eos|>'"))
+	clip := "<audio>clip.wav</audio>"
+	const begin, end = "<|audio_bos|>", "<|audio_eos|>"
+	if slices.ContainsFunc(m.Conditions, func(c string) bool { return strings.Contains(c, begin) }) { // the words that this model needs
+		clip = begin + clip + end
+	}
+	b.WriteString(fenced("sh", "llmexport generate . 'What is said here? "+clip+"'"))
 }
 
 // cardPictures shows a prompt with a picture.

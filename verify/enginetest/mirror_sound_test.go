@@ -33,29 +33,33 @@ func TestSoundsAsHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ids []int32
-	var rows []float32
-	for _, x := range pieces {
-		if x.Kind == prompt.Text {
-			ids = append(ids, p.Tokenizer.Encode(x.Text)...)
-			continue
-		}
-		wave, err := sound.Open(x.Text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		features, _, err := sound.Whisper(wave)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, slices.Repeat([]int32{mirrorPad}, len(features)/mirrorWidth)...)
-		rows = append(rows, features...)
+	for _, kind := range []string{"whisper", "conformer"} {
+		t.Run(kind, func(t *testing.T) {
+			var ids []int32
+			var rows []float32
+			for _, x := range pieces {
+				if x.Kind == prompt.Text {
+					ids = append(ids, p.Tokenizer.Encode(x.Text)...)
+					continue
+				}
+				wave, err := sound.Open(x.Text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				features, err := sound.Features(kind, wave)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, slices.Repeat([]int32{mirrorPad}, len(features)/mirrorWidth)...)
+				rows = append(rows, features...)
+			}
+			copied := mirrored(t, pkg, map[string]any{"is_audio": true, "audio_type": kind, "audio_pad": mirrorPad})
+			tower := &mirror{}
+			tower.rows("audio_embeds", tower.input("input_features", mnn.DTFloat, 1, 128, -1), 1, -1, mirrorWidth)
+			tower.write(t, copied, "audio", "audio_embeds")
+			shown(t, copied, text, ids, rows)
+		})
 	}
-	copied := mirrored(t, pkg, map[string]any{"is_audio": true, "audio_pad": mirrorPad})
-	tower := &mirror{}
-	tower.rows("audio_embeds", tower.input("input_features", mnn.DTFloat, 1, 128, -1), 1, -1, mirrorWidth)
-	tower.write(t, copied, "audio", "audio_embeds")
-	shown(t, copied, text, ids, rows)
 }
 
 // waveHeader is the beginning of a WAV file.

@@ -108,8 +108,8 @@ func (e *engine) sounded(t *testing.T, pkg string, p *stagetest.Sounds, target s
 	}
 }
 
-// longest are the seconds of a long clip: all that the engine leaves of it, and more than that for an encoder of pieces.
-var longest = map[string]int{"qwen2_audio": 30, "qwen2_5_omni": 31}
+// longest are the seconds of a long clip: all that the engine leaves of it, and more than that for an encoder that it cuts nothing off for.
+var longest = map[string]int{"qwen2_audio": 30, "qwen2_5_omni": 31, "lfm2_audio": 31}
 
 // TestQuantizedSounds: of quantized packages that read sound, engine and our runtime have the same logits in both modes, for clips of all
 // lengths that leave frames and states over, and of half a minute.

@@ -187,6 +187,17 @@ var twins = map[string]twin{
 			alike(divided[2], object{"head_dim": removed, "layer_types": removed}),
 		},
 	},
+	"lfm2_audio": {
+		of: "lfm2", config: lfm2Audio(), build: hearing,
+		changes: [][2]object{
+			{nil, nil},
+			{{"lfm.rope_parameters.rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"lfm.norm_eps": 0.1}, {"norm_eps": 0.1}},
+			{{"lfm.num_key_value_heads": 1}, {"num_key_value_heads": 1}},
+			{{"lfm.layer_types": []string{"full_attention", "conv", "conv", "conv"}}, {"layer_types": []string{"full_attention", "conv", "conv", "conv"}}},
+			{{"lfm.conv_L_cache": 4}, {"conv_L_cache": 4}},
+		},
+	},
 	"llava_qwen2": {
 		of: "qwen2-untied", config: common("llava_qwen2", "LlavaQwen2ForCausalLM", object{
 			"rope_theta": 1e6, "mm_vision_tower": "mobileclip_l_128", "mm_hidden_size": 128, "mm_projector_type": "mlp2x_gelu", "image_aspect_ratio": "pad",
@@ -295,7 +306,8 @@ func (w twin) run(t *testing.T, change [2]object) []float32 {
 	}
 	defer src.Close()
 	config := edited(w.config, change[0])
-	b := &twinBuilder{t: t, src: src, heads: config["num_attention_heads"].(int)}
+	heads, _ := config["num_attention_heads"].(int) // of a flat config
+	b := &twinBuilder{t: t, src: src, heads: heads}
 	w.build(b)
 	if w.logits != nil {
 		w.logits(b, want)
@@ -455,7 +467,33 @@ func mimo(b *twinBuilder) {
 // fastVLM adds the tower of a checkpoint to the text model, which no picture is shown to, and a projector to rows of its width.
 func fastVLM(b *twinBuilder) {
 	asItIs(b)
-	src, err := safetensors.OpenDir(filepath.Join("..", "..", "pipeline", "arch", "testdata", "llava_qwen2"))
+	b.join("llava_qwen2", "model.vision_tower.", "model.mm_projector.")
+}
+
+// lfm2Audio is the config of a checkpoint with the text model of another.
+func lfm2Audio() object {
+	config := under("lfm2", "lfm2")
+	whole := object{}
+	b, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "arch", "testdata", "lfm2_audio", "config.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &whole)
+	}
+	if err != nil {
+		panic(err)
+	}
+	whole["lfm"] = config
+	return whole
+}
+
+// hearing adds the encoder of sound of a checkpoint to the text model, which hears no clip, and an MLP to rows of its width.
+func hearing(b *twinBuilder) {
+	b.rename("model.", "lfm.")
+	b.join("lfm2_audio", "conformer.", "audio_adapter.")
+}
+
+// join adds the tower of a checkpoint of pipeline/arch/testdata, and zeros of the shapes of its projector for rows of the text model's width.
+func (b *twinBuilder) join(of, tower, projector string) {
+	src, err := safetensors.OpenDir(filepath.Join("..", "..", "pipeline", "arch", "testdata", of))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -463,9 +501,9 @@ func fastVLM(b *twinBuilder) {
 	width := b.info("model.embed_tokens.weight").Shape[1]
 	for _, info := range src.Tensors() {
 		switch {
-		case strings.HasPrefix(info.Name, "model.vision_tower."):
+		case strings.HasPrefix(info.Name, tower):
 			b.out = append(b.out, packed.Tensor{Info: info, Data: read(b.t, src, info.Name)})
-		case strings.HasPrefix(info.Name, "model.mm_projector."):
+		case strings.HasPrefix(info.Name, projector):
 			info.Shape = slices.Clone(info.Shape)
 			for i, n := range info.Shape {
 				if n == 32 {

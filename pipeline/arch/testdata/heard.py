@@ -1,5 +1,5 @@
-"""Computes what the engine does of a clip, for make.py: 16-bit samples at 16 kHz from standard input become float32 [128, frames]. Runs where
-MNN is installed."""
+"""Computes what the engine does of a clip, for make.py: 16-bit samples at 16 kHz from standard input become float32 [128, frames]. The argument is
+audio_type of llm_config.json. Runs where MNN is installed."""
 import os
 import sys
 
@@ -10,6 +10,12 @@ os.dup2(2, 1)  # the engine prints to standard output
 import MNN.audio
 import MNN.expr as expr
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "runtime", "sound", "testdata"))
+from conformer import conformer
+
 wave = np.frombuffer(sys.stdin.buffer.read(), "<i2").astype(np.float32) / np.float32(32768)
-features = MNN.audio.whisper_fbank(expr.const(wave.tolist(), [wave.size], expr.NHWC, expr.float), 16000, 128, 400, 160, 0)
-os.write(out, np.ascontiguousarray(np.array(features.read(), dtype="<f4")).tobytes())
+if sys.argv[1] == "conformer":
+    features = conformer(wave)
+else:
+    features = np.array(MNN.audio.whisper_fbank(expr.const(wave.tolist(), [wave.size], expr.NHWC, expr.float), 16000, 128, 400, 160, 0).read(), dtype="<f4")
+os.write(out, np.ascontiguousarray(features).tobytes())

@@ -7,7 +7,7 @@ Every weight, gain and bias is random, so that one that is lost or misplaced sho
 has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
 rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
 
-To add one: a line in CHECKPOINTS, in VISION or FASTVLM if it reads pictures, in SOUND if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+To add one: a line in CHECKPOINTS, in VISION or FASTVLM if it reads pictures, in SOUND or LFM2_AUDIO if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
 """
 import argparse
 import json
@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 import fastvlm
+import lfm2audio
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -497,6 +498,17 @@ FASTVLM = {
 }
 
 
+# LFM2-Audio, of which transformers has the parts: by name, the options of its LFM2 over SMALL, those of lfm2audio.encoder, and the lengths of the
+# clips. sounds.safetensors is like those of SOUND; in place of a clip is always the id 16, so the tokenizer is one whose vocabulary has no other token there.
+LFM2_AUDIO = {
+    "lfm2_audio": (dict(layer_types=["conv", FULL, "conv"], **rope(rope_theta=1e6)), (24, 2, 2, 6, 9, 8, 4, False), (8000, 12997, 11520)),
+    "lfm2_audio-scaled": (dict(layer_types=[FULL, "conv", "conv"], num_attention_heads=2, num_key_value_heads=1, **rope(rope_theta=1e4)), (
+        40, 1, 5, 6, 5, 4, 2, True), (16000, 7040, 1120)),
+    "lfm2_audio-wide": (dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=3, layer_types=["conv", "conv", FULL], **rope(rope_theta=1e6)), (
+        36, 1, 3, -1, 15, 8, 4, False), (9762, 4800, 14400)),
+}
+
+
 def classes(prefix):
     """The classes of a config and of a model, which is called after its head where the name is an old one."""
     config = getattr(transformers, prefix + "TextConfig", None) or getattr(transformers, prefix + "Config")
@@ -700,7 +712,7 @@ def clip(samples, silent, rng):
     return (x.clamp(-1, 1) * 32767).round().to(torch.int16)
 
 
-def heard(dir, k, wave):
+def heard(dir, k, wave, kind="whisper"):
     """What the engine computes of a clip, [128, frames]: as recorded, or if the clip is another one, by .venv/mnn-3.6.1."""
     path = dir / "sounds.safetensors"
     if path.exists():
@@ -708,7 +720,7 @@ def heard(dir, k, wave):
             if f"wave_{k}" in f.keys() and torch.equal(f.get_tensor(f"wave_{k}"), wave):
                 return f.get_tensor(f"features_{k}")
     python = HERE.parents[2] / ".venv" / "mnn-3.6.1" / "bin" / "python"
-    out = subprocess.run([python, HERE / "heard.py"], input=wave.numpy().tobytes(), stdout=subprocess.PIPE, check=True).stdout
+    out = subprocess.run([python, HERE / "heard.py", kind], input=wave.numpy().tobytes(), stdout=subprocess.PIPE, check=True).stdout
     return torch.frombuffer(bytearray(out), dtype=torch.float32).reshape(128, -1)
 
 
@@ -878,8 +890,78 @@ def make_fastvlm(name, dir):
         file.chmod(0o644)
 
 
+def make_lfm2_audio(name, dir):
+    """Writes all files of a checkpoint of LFM2-Audio into dir."""
+    text, audio, lengths = LFM2_AUDIO[name]
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+    tokenizer, pad = json.loads((HERE / "llama" / "tokenizer.json").read_text()), 16
+    vocab, words = tokenizer["model"]["vocab"], ["<|reserved_6|>", *SOUND_TOKENS[1:]]
+    first = len(vocab)
+    moved = next(t for t, i in vocab.items() if i == pad)
+    vocab[moved], vocab[words[0]] = first, pad
+    tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=i, content=w) for w, i in zip(words, (pad, first + 1, first + 2))]
+    (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
+    tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
+    config = transformers.Lfm2Config(**{**SMALL, **LFM2, "vocab_size": first + 3, "tie_word_embeddings": True, **text})
+    config._attn_implementation = "eager"
+    model = transformers.Lfm2ForCausalLM(config).float().eval()
+    randomise(model, rng, None)
+    ear, said = lfm2audio.encoder(*audio)
+    joiner = lfm2audio.adapter(audio[0], config.hidden_size)
+    for part in (ear, joiner):
+        lfm2audio.randomise(part, rng)
+    draw = lambda n, end: torch.randint(pad + 1, end, (n,), generator=rng)
+    golden = {}
+    with torch.no_grad():
+        for k, length in enumerate((24, 96)):
+            ids = draw(length, first)
+            golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
+        waves = [clip(n, 0, rng) for n in lengths]
+        features = [heard(HERE / name, k, w, "conformer") for k, w in enumerate(waves)]
+        rows = torch.cat([lfm2audio.rows(ear, joiner, f) for f in features])
+        own = torch.cat([lfm2audio.rows(ear, joiner, lfm2audio.library(w.float() / 32768)) for w in waves])
+        encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+        marks = iter([[pad] * len(lfm2audio.rows(ear, joiner, f)) for f in features])
+        bos, eos = SOUND_TOKENS[1:]
+        parts = [["Hear this: " + bos, eos + " and then this: " + bos, eos + " What is different?"], [" Now compare with " + bos, eos + " Is it louder?"]]
+        turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
+        steps = draw(12, 300).tolist()
+        ids = torch.tensor(turns[0] + steps + turns[1])
+
+        def run(rows):
+            h = model.get_input_embeddings()(ids)
+            h[ids == pad] = rows
+            return model(inputs_embeds=h[None], use_cache=False).logits[0].float().contiguous()
+        logits, library = run(rows), run(own)
+    assert torch.isfinite(logits).all() and torch.isfinite(library).all(), name
+    sounds = {"ids": ids, "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": rows.contiguous(), "logits": logits, "library": library} | {
+        f"wave_{k}": w for k, w in enumerate(waves)} | {f"features_{k}": f.contiguous() for k, f in enumerate(features)}
+    tensors = {k.replace("model.", "lfm.", 1): v for k, v in model.state_dict().items() if k != "lm_head.weight"} | lfm2audio.tensors(ear, joiner) | {
+        "audio_embedding.embedding.weight": torch.ones(8, 4), "depthformer.layers.0.operator.qkv_proj.weight": torch.ones(4, 4), "depth_linear.weight": torch.ones(4, 4),
+        "depth_embeddings.0.embedding.weight": torch.ones(8, 4), "codebook_offsets": torch.arange(2) * 8, "audio_loss_weights": torch.ones(2)}
+    save_file({k: (v.to(torch.bfloat16) if v.is_floating_point() else v).contiguous() for k, v in tensors.items()}, dir / "model.safetensors", metadata={"format": "pt"})
+    model.to(torch.bfloat16).save_pretrained(dir / "lfm")
+    lfm = json.loads((dir / "lfm" / "config.json").read_text())
+    shutil.rmtree(dir / "lfm")
+    lfm.pop("transformers_version")
+    (dir / "config.json").write_text(json.dumps(dict(
+        architectures=["Lfm2AudioForConditionalGeneration"], codebooks=2, tie_audio_embeddings=False, semantic_codebook_factor=100, codebook_weight="log",
+        interleaved_n_text=6, interleaved_n_audio=12, preprocessor=dict(
+            sample_rate=16000, normalize="per_feature", window_size=0.025, window_stride=0.01, window="hann", features=128, n_fft=512, log=True,
+            frame_splicing=1, dither=1e-5, pad_to=0, pad_value=0.0),
+        encoder=said, lfm=lfm, depthformer=dict(layers=1, dim=4, tie=True)), indent=2) + "\n")
+    for stem, values in ("golden", golden), ("sounds", sounds):
+        save_file(values, dir / f"{stem}.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
+    for file in dir.iterdir():
+        file.chmod(0o644)
+
+
 def make(name, dir):
     """Writes all files of a checkpoint into dir."""
+    if name in LFM2_AUDIO:
+        return make_lfm2_audio(name, dir)
     if name in FASTVLM:
         return make_fastvlm(name, dir)
     if name in VISION:
@@ -964,7 +1046,7 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
     args = args.parse_args()
-    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | FASTVLM.keys() | SOUND.keys())
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | FASTVLM.keys() | SOUND.keys() | LFM2_AUDIO.keys())
     if unknown := [n for n in args.names if n not in everything]:
         sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
     torch.set_num_threads(1)

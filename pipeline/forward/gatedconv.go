@@ -1,0 +1,135 @@
+package forward
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+type gatedConv struct{ *arch.GatedConv }
+
+func (c gatedConv) check(m *Model) error {
+	hidden, taps := m.decoder.Hidden, c.Kernel.Cols
+	if taps < 1 || taps%2 == 0 {
+		return fmt.Errorf("a convolution of %d taps around a token: %w", taps, tensor.ErrCorrupt)
+	}
+	return cmp.Or(
+		m.checkLinears(slot{"conv.in", &c.In, 2 * hidden, hidden}, slot{"conv.out", &c.Out, hidden, hidden}),
+		m.checkWeight("kernel", c.Kernel, hidden, taps), m.checkWeight("convolution bias", c.Bias, hidden, 0),
+	)
+}
+
+func (c gatedConv) cost() cost { return cost{token: c.In.Weight.Rows + 2*c.Out.Weight.Cols} }
+
+func (c gatedConv) last() *arch.Linear { return &c.Out }
+
+func (c gatedConv) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&c.In}, {&c.Out}} }
+
+func (c gatedConv) norms() []*arch.Norm { return nil }
+
+func (c gatedConv) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
+	w, err := c.compute(ctx, s, x)
+	if err != nil {
+		return nil, err
+	}
+	s.siluAll(w.y)
+	return w.y, nil
+}
+
+// gatedConvolved holds the values that the backward pass needs.
+type gatedConvolved struct {
+	x, in []float32 // input, and its two halves [tokens, 2, Hidden]
+	y     []float32 // argument of the activation
+	taps  [][]float32
+}
+
+// compute is run up to the activation.
+func (c gatedConv) compute(ctx context.Context, s *space, x []float32) (*gatedConvolved, error) {
+	hidden, n := c.Out.Weight.Cols, c.Kernel.Cols
+	in, err := s.project(ctx, x, &c.In)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.vectors(c.Kernel, c.Bias)
+	if err != nil {
+		return nil, err
+	}
+	w := &gatedConvolved{x: x, in: in, y: s.take(hidden), taps: make([][]float32, n)}
+	for j := range w.taps {
+		w.taps[j] = make([]float32, hidden)
+		for i := range hidden {
+			w.taps[j][i] = v[0][i*n+j]
+		}
+	}
+	gated := s.take(hidden)
+	s.eachToken(func(i int) {
+		a, b := in[2*i*hidden:(2*i+1)*hidden], in[(2*i+1)*hidden:][:hidden]
+		for k, x := range b {
+			gated[i*hidden+k] = float32(float64(a[k]) * sigmoid(float64(x)))
+		}
+	})
+	s.around(w.y, gated, w.taps, v[1])
+	return w, context.Cause(ctx)
+}
+
+// around writes to dst [tokens, width] the sums over an odd number of taps of the rows of x around each token of a window, and bias. Sums are
+// float64, where products are exact, and rounded once.
+func (s *space) around(dst, x []float32, taps [][]float32, bias []float32) {
+	width, half := len(bias), len(taps)/2
+	s.tally.Add(effort.Scalar, 2*s.tokens()*width*len(taps))
+	kernel.Parallel(s.threads, s.tokens(), func(lo, hi int) {
+		sums := make([]float64, width)
+		for ; lo < hi; lo++ {
+			for k, b := range bias {
+				sums[k] = float64(b)
+			}
+			position, total := s.positions[lo], s.totals[lo]
+			for j := max(0, half-position); j < min(len(taps), total-position+half); j++ {
+				row := x[(lo+j-half)*width:][:width]
+				for k, t := range taps[j] {
+					sums[k] += float64(t) * float64(row[k])
+				}
+			}
+			for k, sum := range sums {
+				dst[lo*width+k] = float32(sum)
+			}
+		}
+	})
+}
+
+func (c gatedConv) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
+	w, err := c.compute(ctx, s, x)
+	if err != nil {
+		return nil, nil, err
+	}
+	y := s.clone(w.y)
+	s.siluAll(y)
+	return y, func(dy []float32, v Visitor) ([]float32, error) { return c.back(s, w, dy, v), nil }, nil
+}
+
+// back turns dy, the gradient of the input of Out, into that of the input of the block. It changes dy.
+func (c gatedConv) back(s *space, w *gatedConvolved, dy []float32, v Visitor) []float32 {
+	hidden := c.Out.Weight.Cols
+	for i, x := range w.y {
+		p := sigmoid(float64(x))
+		dy[i] = float32(float64(dy[i]) * p * (1 + float64(float64(x)*(1-p))))
+	}
+	taps := slices.Clone(w.taps)
+	slices.Reverse(taps)
+	dg := s.take(hidden)
+	s.around(dg, dy, taps, make([]float32, hidden))
+	s.eachToken(func(i int) {
+		a, b := w.in[2*i*hidden:(2*i+1)*hidden], w.in[(2*i+1)*hidden:][:hidden]
+		for k, d := range dg[i*hidden : (i+1)*hidden] {
+			p := sigmoid(float64(b[k]))
+			a[k], b[k] = float32(float64(d)*p), float32(float64(d)*float64(a[k])*p*(1-p))
+		}
+	})
+	return s.gather(w.x, v, flow{&c.In, w.in})
+}
