@@ -44,8 +44,8 @@ type Config struct {
 	// Visual: prompts may have pictures, which the part "visual" reads.
 	Visual bool `json:"is_visual"`
 	// ImageSize is the edge of the picture that every picture becomes, in pixels. For towers of tiles, ImageSizeUnit is the edge of a tile,
-	// and ImageMaxSize bounds the edges of a picture that is cut into them. ImageMean and ImageNorm normalise its values v,
-	// from 0 to 255: (v - mean) * norm.
+	// or for towers of slices that of a patch, and ImageMaxSize bounds the edges of a picture that is cut into tiles. ImageMean and ImageNorm
+	// normalise its values v, from 0 to 255: (v - mean) * norm.
 	ImageSize     int        `json:"image_size"`
 	ImageSizeUnit int        `json:"image_size_unit"`
 	ImageMaxSize  int        `json:"image_max_size"`
@@ -61,6 +61,11 @@ type Config struct {
 	VisionEnd   int32 `json:"vision_end"`
 	// GlobalImage is the token before the whole picture, after its tiles.
 	GlobalImage int32 `json:"global_image"`
+	// SliceStart and SliceEnd are those around a slice, for towers of slices, NumberStart and NumberEnd those around the number of a picture.
+	SliceStart  int32 `json:"vision_slice_start_id"`
+	SliceEnd    int32 `json:"vision_slice_end_id"`
+	NumberStart int32 `json:"vision_id_start_id"`
+	NumberEnd   int32 `json:"vision_id_end_id"`
 
 	// Audio: prompts may have clips, which the part "audio" reads. AudioType names the features that it takes, and AudioPad is the token in
 	// place of which its rows are put.
@@ -110,6 +115,7 @@ func readConfig(dir string) (*Config, error) {
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
 		ImageSize: 448, ImageSizeUnit: 1, ImageMaxSize: 2048, GlobalImage: 49152, ImagePad: 151859, VisionStart: 151857, VisionEnd: 151858,
+		SliceStart: 111, SliceEnd: 112, NumberStart: 113, NumberEnd: 114,
 		ImageMean: [3]float32{122.7709383, 116.7460125, 104.09373615},
 		ImageNorm: [3]float32{1 / (0.26862954 * 255), 1 / (0.26130258 * 255), 1 / (0.27577711 * 255)},
 		AudioType: "whisper", AudioPad: 151646,

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/picture"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -38,6 +39,8 @@ func (t *Tower) taken(s picture.Size) (picture.Size, error) {
 		return t.gridSize(s)
 	case t.tile > 0:
 		return s.Tiled(t.tile, t.pkg.Config.ImageMaxSize)
+	case t.patch > 0:
+		return s, s.CheckSlices(t.patch)
 	}
 	if n := t.pkg.Config.ImageSize; s != (picture.Size{Height: n, Width: n}) {
 		return s, fmt.Errorf("<hw>%d,%d</hw>: the package reads pictures of %d,%d only: %w", s.Height, s.Width, n, n, tensor.ErrUnsupported)
@@ -48,8 +51,8 @@ func (t *Tower) taken(s picture.Size) (picture.Size, error) {
 // Look reads a picture after resizing it as the engine does, and returns it as a prompt: the rows of the picture, and the
 // tokens in place of which they are put, with those around it.
 func (t *Tower) Look(ctx context.Context, im *picture.Image, size picture.Size) (*Prompt, error) {
-	if t.tile > 0 {
-		return t.lookAtTiles(ctx, im, size)
+	if t.divides() {
+		return t.lookAtViews(ctx, im, size)
 	}
 	size, err := t.taken(size)
 	if err != nil {
@@ -93,6 +96,8 @@ func (t *Tower) Fit(s picture.Size, most int) (picture.Size, error) {
 	case t.tile > 0:
 		s, err := s.Fit(t.tile, t.tile*t.tile, max(most, t.tile*t.tile))
 		return picture.Size{Height: min(s.Height, c.ImageMaxSize), Width: min(s.Width, c.ImageMaxSize)}, err
+	case t.patch > 0:
+		return s.Whole(t.patch, most)
 	}
 	return picture.Size{Height: c.ImageSize, Width: c.ImageSize}, nil
 }
@@ -121,6 +126,23 @@ func (c *Config) Around(q *Prompt, clip int) (before, after string) {
 	return number.Replace(o.BeforeClip), number.Replace(o.AfterClip)
 }
 
+// numbered returns the tokens of a picture that follows others in a prompt. Engines count pictures from the first one that they read, the
+// library from the first one of a conversation.
+func (p *Package) numbered(to, q *Prompt) []int32 {
+	c := p.Config
+	if v := p.Visual(); v == nil || !v.reads(mnn.SizesInput) || len(q.Pictures) == 0 || q.Clip() {
+		return q.Tokens
+	}
+	n := 0
+	for i := range to.Pictures {
+		if !to.Pictures[i].clip {
+			n++
+		}
+	}
+	number := append([]int32{c.NumberStart}, p.Tokenizer.Encode(strconv.Itoa(n))...)
+	return append(number, q.Tokens[max(0, slices.Index(q.Tokens, c.NumberEnd)):]...)
+}
+
 // Append appends q to p. Two pictures or two clips without a token between them are a tensor.ErrUnsupported.
 func (p *Package) Append(to, q *Prompt) error {
 	if n := len(to.Tokens); n > 0 && len(to.Pictures) > 0 && len(q.Pictures) > 0 && to.Tokens[n-1] == q.Tokens[0] && p.Config.pads(q.Tokens[0]) {
@@ -131,7 +153,7 @@ func (p *Package) Append(to, q *Prompt) error {
 		return fmt.Errorf("a %s follows another one, and the engine takes the two for one; put text between them, at least a space: %w",
 			what, tensor.ErrUnsupported)
 	}
-	to.Tokens, to.Pictures = append(to.Tokens, q.Tokens...), append(to.Pictures, q.Pictures...)
+	to.Tokens, to.Pictures = append(to.Tokens, p.numbered(to, q)...), append(to.Pictures, q.Pictures...)
 	return nil
 }
 
@@ -161,7 +183,7 @@ func (p *Package) CheckPictures(q *Prompt) error {
 
 // See reads a picture of a size that the tower takes.
 func (t *Tower) See(ctx context.Context, im *picture.Image) (Picture, error) {
-	if t.tile > 0 {
+	if t.divides() {
 		v, err := t.Cut(im, im.Size())
 		if err != nil {
 			return Picture{}, err

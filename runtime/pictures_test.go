@@ -33,6 +33,60 @@ func pictured(t *testing.T, p *runtime.Package, before int, seen *runtime.Prompt
 	return out
 }
 
+// Pictures of a conversation are numbered where the engine numbers them, which it does in the order in which it reads them.
+func TestPictureNumbers(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("exports a package with a tower of slices")
+	}
+	const dir = "../pipeline/arch/testdata/minicpmv"
+	pkg, err := stagetest.Export(t.Context(), t.TempDir(), dir, "quantize: {bits: 16}\nverify: {enabled: false}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := openPackage(t, pkg)
+	golden, err := stagetest.ReadPictures(dir + "/pictures.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tower, err := runtime.NewTower(p, cpu.Backend{}, runtime.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, w := golden.Size(2) // the smallest, whose rows do not matter
+	one, err := tower.Look(t.Context(), &picture.Image{Height: h, Width: w, Pix: golden.Images[2]}, picture.Size{Height: h, Width: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, out := slices.Clone(one.Tokens), &runtime.Prompt{}
+	for range 3 {
+		if err := p.Append(out, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want []int32
+	for i, id := range golden.IDs {
+		if id == p.Config.NumberStart {
+			want = append(want, golden.IDs[i:i+3]...)
+		}
+	}
+	var got []int32
+	for i, id := range out.Tokens {
+		if id == p.Config.NumberStart {
+			got = append(got, out.Tokens[i:i+3]...)
+		}
+	}
+	if !slices.Equal(got, want) || len(out.Tokens) != 3*len(again) || !slices.Equal(one.Tokens, again) {
+		t.Errorf("numbers %v, want %v; %d tokens, want 3 times %d", got, want, len(out.Tokens), len(again))
+	}
+	if _, err := tower.Look(t.Context(), drawing(picture.Size{Height: 60, Width: 90}, 1), picture.Size{Height: 600, Width: 900}); err == nil {
+		t.Error("a size that engines spoil is read")
+	}
+	if s, err := tower.Fit(picture.Size{Height: 600, Width: 900}, 1<<20); err != nil || s.CheckSlices(28) != nil || s.Height < 590 || s.Width < 890 {
+		t.Errorf("%v: %v", s, err)
+	}
+}
+
 // rounding is what the places where prompts are divided may change.
 const rounding = 2e-4
 

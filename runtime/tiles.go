@@ -12,14 +12,26 @@ import (
 // Tile is the edge of a tile in pixels, if the tower reads pictures in tiles; otherwise 0.
 func (t *Tower) Tile() int { return t.tile }
 
+// Patch is the edge of a patch in pixels, if the tower reads pictures as an overview and slices; otherwise 0.
+func (t *Tower) Patch() int { return t.patch }
+
+// divides reports whether a picture is given as several views.
+func (t *Tower) divides() bool { return t.tile > 0 || t.patch > 0 }
+
 // Cut returns the views of a picture that a prompt wants in a size, as the engine makes them.
 func (t *Tower) Cut(im *picture.Image, s picture.Size) (*picture.Views, error) {
+	if t.patch > 0 {
+		return im.Slices(s, t.patch)
+	}
 	return im.Cut(s, t.tile, t.pkg.Config.ImageMaxSize)
 }
 
 // Views reads the views of a picture. The engine takes all tiles together and the whole alone, which with int8 activations affects rounding;
 // otherwise they are read one by one, which takes less memory.
 func (t *Tower) Views(ctx context.Context, v *picture.Views) (Picture, error) {
+	if t.patch > 0 {
+		return t.slices(ctx, v)
+	}
 	var pixels, all []float32
 	for i, im := range v.Images {
 		pixels = append(pixels, im.Planes(picture.Norm{Mean: t.pkg.Config.ImageMean, Scale: t.pkg.Config.ImageNorm})...)
@@ -37,6 +49,9 @@ func (t *Tower) Views(ctx context.Context, v *picture.Views) (Picture, error) {
 
 // Frame returns the tokens that the engine puts in place of a picture, each of whose views has so many rows.
 func (t *Tower) Frame(v *picture.Views, rows int) ([]int32, error) {
+	if t.patch > 0 {
+		return t.frameSlices(v, rows), nil
+	}
 	c := t.pkg.Config
 	first := func(text string) (int32, error) {
 		ids := t.pkg.Tokenizer.Encode(text)
@@ -70,8 +85,8 @@ func (t *Tower) Frame(v *picture.Views, rows int) ([]int32, error) {
 	return append(out, c.VisionEnd), nil
 }
 
-// lookAtTiles is Look for a tower of tiles.
-func (t *Tower) lookAtTiles(ctx context.Context, im *picture.Image, size picture.Size) (*Prompt, error) {
+// lookAtViews is Look for a tower that is given several views.
+func (t *Tower) lookAtViews(ctx context.Context, im *picture.Image, size picture.Size) (*Prompt, error) {
 	v, err := t.Cut(im, size)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,7 @@ type Tower struct {
 	padded int
 	deep   int // after how many layers of the text model more is added to a row
 	tile   int // edge of a tile in pixels, if the tower reads tiles
+	patch  int // edge of a patch in pixels, if the tower reads an overview and slices
 	// together: the tiles of a picture are computed in one call.
 	together bool
 }
@@ -67,6 +68,8 @@ func NewTower(p *Package, b backend.Backend, o Options) (*Tower, error) {
 		t.cells = picture.QwenCells(16)
 	case part.reads(mnn.PatchesInput):
 		t.cells = picture.QwenCells(14)
+	case part.reads(mnn.SizesInput):
+		t.patch = p.Config.ImageSizeUnit
 	case part.reads(mnn.TilesInput):
 		t.tile, t.together = p.Config.ImageSizeUnit, o.Mode == backend.Int8
 	}

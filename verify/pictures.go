@@ -15,6 +15,8 @@ type Vision struct {
 	// patches, for a tower that reads them.
 	Rows     func(ctx context.Context, pixels []float32) ([]float32, error)
 	GridRows func(ctx context.Context, patches []float32, height, width int) ([]float32, error)
+	// Patch is the edge of a patch if views of a picture are read by GridRows, 0 if not.
+	Patch int
 	// Hidden returns the input of the head for a window whose tokens pad become rows, in order. grids are the heights and widths of the
 	// pictures, in rows, if the tower reads patches.
 	Hidden func(ctx context.Context, window []int32, pad int32, rows []float32, grids [][2]int) ([]float32, error)
@@ -45,6 +47,7 @@ func (pictures) Check(ctx context.Context, s *Subject) (Finding, error) {
 	c := s.Package.Config
 	if wrong := otherWords(s.Source.Vision.Words, map[string]int32{
 		"image_pad": c.ImagePad, "vision_start": c.VisionStart, "vision_end": c.VisionEnd, "global_image": c.GlobalImage,
+		"vision_slice_start_id": c.SliceStart, "vision_slice_end_id": c.SliceEnd, "vision_id_start_id": c.NumberStart, "vision_id_end_id": c.NumberEnd,
 	}); wrong != "" {
 		return fail(nil, "%s", wrong)
 	}
@@ -150,8 +153,13 @@ func (p *picturePrompt) judged(ctx context.Context, s *Subject, rows []float32) 
 func (s *Subject) newSeen(t *runtime.Tower, number int) (seenPicture, error) {
 	c := s.Package.Config
 	cells := t.Cells()
-	if t.Tile() > 0 {
+	switch {
+	case t.Tile() > 0:
 		return s.newViews(t, number, s.Source.Vision.Filter)
+	case t.Patch() > 0: // views of a picture are made of it as it is
+		im := drawn(32, number)
+		v, err := t.Cut(im, picture.Size{Height: []int{224, 448}[number], Width: []int{448, 224}[number]})
+		return seenPicture{views: v}, err
 	}
 	if cells.Edge == 0 {
 		im := drawn(c.ImageSize, number)
@@ -176,7 +184,7 @@ func (x *seenPicture) rows(ctx context.Context, s *Subject) ([]float32, error) {
 	if x.views != nil {
 		var all []float32
 		for _, im := range x.views.Images {
-			rows, err := v.Rows(ctx, s.planes(im))
+			rows, err := v.view(ctx, s, im)
 			if err != nil {
 				return nil, err
 			}
@@ -188,6 +196,18 @@ func (x *seenPicture) rows(ctx context.Context, s *Subject) ([]float32, error) {
 		return v.Rows(ctx, x.values)
 	}
 	return v.GridRows(ctx, x.values, x.height, x.width)
+}
+
+// view returns the rows of a view of a picture.
+func (v *Vision) view(ctx context.Context, s *Subject, im *picture.Image) ([]float32, error) {
+	if v.Patch == 0 {
+		return v.Rows(ctx, s.planes(im))
+	}
+	x, err := im.Patches(picture.Norm{Mean: s.Package.Config.ImageMean, Scale: s.Package.Config.ImageNorm}, picture.Cells{Patch: v.Patch, Edge: 1, Frames: 1})
+	if err != nil {
+		return nil, err
+	}
+	return v.GridRows(ctx, x.Pixels, x.Grid.Height, x.Grid.Width)
 }
 
 // shown returns what a tower makes of the pictures.

@@ -30,14 +30,16 @@ const (
 	tiled   = families + "smolvlm-tied"
 	marked  = families + "gemma3"
 	staged  = families + "llava_qwen2"
+	sliced  = families + "minicpmv"
 )
 
 // goodSeeing and the others make, once, packages with a tower: of pictures of one size, of any size, of any size with squares, with
-// learned positions, with those stretched by a filter or with a second output, of tiles, with marks, and of convolutions.
+// learned positions, with those stretched by a filter or with a second output, of tiles, with marks, of convolutions, and of slices.
 var (
 	goodSeeing  = sync.OnceValues(func() (string, error) { return exportSeeing(seeing, "quantize: {block: auto}") })
 	goodMarked  = sync.OnceValues(func() (string, error) { return exportSeeing(marked, "quantize: {bits: 16}") })
 	goodStaged  = sync.OnceValues(func() (string, error) { return exportSeeing(staged, "quantize: {bits: 16}") })
+	goodSliced  = sync.OnceValues(func() (string, error) { return exportSeeing(sliced, "quantize: {bits: 16}") })
 	goodTiled   = sync.OnceValues(func() (string, error) { return exportSeeing(tiled, "quantize: {bits: 16}") })
 	goodGrid    = sync.OnceValues(func() (string, error) { return exportSeeing(grid, "quantize: {bits: 16}") })
 	goodDeep    = sync.OnceValues(func() (string, error) { return exportSeeing(deep, "quantize: {bits: 16}") })
@@ -258,6 +260,48 @@ func TestTiledPictures(t *testing.T) {
 	}
 }
 
+// The same for a tower of slices.
+func TestSlicedPictures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("views of hundreds of patches")
+	}
+	const tower = "visual.mnn at the source's precision"
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+		detail string
+	}{
+		{"good", func(*edition) {}, nil, "on a prompt with 2 pictures"},
+		{"another slice", func(e *edition) {
+			e.json("llm_config.json", "vision_slice_end_id", 7)
+		}, []string{"pictures"}, "has vision_slice_end_id 7, the source 324"},
+		{"rows for columns", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/places/columns")
+				slices.Reverse(a.Inputs)
+			})
+		}, []string{"pictures"}, tower},
+		{"patches that are none", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/mask/next")
+				a.Param.(*mnn.Binary).Op = mnn.BinarySub
+			})
+		}, []string{"pictures"}, tower},
+		{"queries without their norm", func(e *edition) {
+			e.partGraph(mnn.VisualPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, "/gather/query_norm")
+				a.Param.(*mnn.LayerNorm).Epsilon = 1
+			})
+		}, []string{"pictures"}, tower},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			judged(t, sliced, goodSliced, c.damage, c.fails, c.detail)
+		})
+	}
+}
+
 // The same for a tower of convolutions.
 func TestStagedPictures(t *testing.T) {
 	const tower = "visual.mnn at the source's precision"
@@ -344,9 +388,9 @@ func TestConversation(t *testing.T) {
 	t.Parallel()
 	for checkpoint, good := range map[string]func() (string, error){
 		grid: goodGrid, square: goodSquare, learned: goodLearned, smooth: goodSmooth, deep: goodDeep, tiled: goodTiled, marked: goodMarked, padded: goodPadded,
-		staged: goodStaged,
+		staged: goodStaged, sliced: goodSliced,
 	} {
-		if checkpoint == padded && testing.Short() {
+		if (checkpoint == padded || checkpoint == sliced) && testing.Short() {
 			continue // thousands of patches
 		}
 		dir, err := good()

@@ -38,7 +38,7 @@ func (s *Subject) planes(im *picture.Image) []float32 {
 // resized from the source with those that its library has, and rows_resize the distance of the rows. It returns a clause for the
 // detail of the check, empty if the library's filter is not known or the tower reads pictures as they are.
 func (p *picturePrompt) resize(ctx context.Context, s *Subject, t *runtime.Tower, value map[string]float64) (string, error) {
-	if s.Source.Vision.Filter == 0 || p.grids != nil {
+	if s.Source.Vision.Filter == 0 || p.grids != nil || t.Patch() > 0 {
 		return "", nil
 	}
 	var all []float32

@@ -179,7 +179,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	case *mnn.Input:
 		if !e.expert {
 			err = ops.CheckInput(e.g, op)
-			e.counts = e.counts || (op.Name == "position_ids" && ops.Axes(p) > 1 || op.Name == mnn.PlacesInput)
+			e.counts = e.counts || (op.Name == "position_ids" && ops.Axes(p) > 1 || op.Name == mnn.PlacesInput || op.Name == mnn.SizesInput)
 		}
 	}
 	return err

@@ -129,11 +129,11 @@ func (p *planner) copies(n *node, out ops.Tensor, from []int) error {
 	v := place{shape: out.Shape, ints: make([]int32, len(out.Ints))}
 	c := &copyStep[int32]{dst: v.ints, runs: runs}
 	for k := range from {
-		src := p.in(n, k)
-		if src.ints == nil {
-			src.ints = src.known
+		src := p.in(n, k).ints
+		if src == nil {
+			src = p.in(n, k).known
 		}
-		c.src = append(c.src, src.ints)
+		c.src = append(c.src, src)
 	}
 	p.step(c)
 	return p.put(n, v)

@@ -20,6 +20,8 @@ type planner struct {
 	// free memory may hold the next tensor; that of done may do so after the stage, whose rows run at different times.
 	free, done [][]float32
 	stage      *stage
+	// views has the positions of the patches of views, and then their heights and widths.
+	views []int32
 }
 
 // errUnfused is returned where shapes are not those of a fused node.
@@ -193,9 +195,13 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 	}
 	switch op.Name {
 	case mnn.PicturesInput, mnn.TilesInput:
-		shape, err := ops.Pictures(op.Param.(*mnn.Input), p.tokens*p.f.key.width)
+		shape, err := ops.Pictures(prm, p.tokens, p.tokens*p.f.key.width)
 		if err != nil {
 			return err
+		}
+		if ops.OfViews(prm) {
+			p.views = make([]int32, p.tokens*(shape[3]/shape[2]+2))
+			p.f.positions = append(p.f.positions, p.views)
 		}
 		p.flush()
 		v := p.make(shape...)
@@ -235,7 +241,15 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 			return p.put(n, place{shape: []int{1, 1, 1, p.tokens}, f: make([]float32, p.tokens)})
 		}
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
+	case mnn.SizesInput:
+		if len(p.views) == 0 {
+			return fmt.Errorf("sizes of views before the views: %w", tensor.ErrUnsupported)
+		}
+		return p.put(n, place{shape: []int{p.tokens, 2}, ints: p.views[len(p.views)-2*p.tokens:]})
 	case "position_ids", mnn.PlacesInput:
+		if len(p.views) > 0 {
+			return p.put(n, place{shape: []int{p.tokens, len(p.views)/p.tokens - 2}, ints: p.views[:len(p.views)-2*p.tokens]})
+		}
 		axes := ops.Axes(op.Param.(*mnn.Input))
 		ids := make([]int32, axes*p.tokens)
 		p.f.positions = append(p.f.positions, ids)

@@ -327,7 +327,7 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	case mnn.PaddedInput:
 		return ops.Tensor{Shape: []int{1, c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case mnn.PicturesInput, mnn.TilesInput:
-		shape, err := ops.Pictures(p, len(c.Embeddings))
+		shape, err := ops.Pictures(p, c.Tokens, len(c.Embeddings))
 		return ops.Tensor{Shape: shape, Floats: c.Embeddings}, err
 	case "input_ids":
 		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
@@ -348,7 +348,14 @@ func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 			return ops.NewFloats(1, 1, 1, c.Tokens), nil
 		}
 		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
+	case mnn.SizesInput:
+		_, sizes, err := ops.Views(c)
+		return ops.NewInts(sizes, c.Tokens, 2), err
 	case "position_ids", mnn.PlacesInput:
+		if ops.Each(p) {
+			at, _, err := ops.Views(c)
+			return ops.NewInts(at, c.Tokens, len(at)/c.Tokens), err
+		}
 		ids := make([]int32, ops.Axes(p)*c.Tokens)
 		if err := c.Place(ids, 0, 1, r.state.Positions); err != nil {
 			return ops.Tensor{}, err

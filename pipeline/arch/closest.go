@@ -93,7 +93,7 @@ func likeness(a, b string) int {
 }
 
 // towers matches tensors of other modalities.
-var towers = regexp.MustCompile(visionTensors + `|` + joinerTensors + `|` + audioTensors + `|^(talker|token2wav|conformer|audio_adapter)\.|` + speechTensors)
+var towers = regexp.MustCompile(visionTensors + `|` + joinerTensors + `|` + audioTensors + `|^(talker|token2wav|vpm|resampler|conformer|audio_adapter)\.|` + speechTensors)
 
 // number matches the number of a layer or an expert in the name of a tensor.
 var number = regexp.MustCompile(`(^|\.)[0-9]+(\.|$)`)

@@ -52,6 +52,7 @@ var multimodals = map[string]multimodal{
 		"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
 	}, llavaTower},
 	"llava_qwen2": {"LlavaQwen2ForCausalLM", map[string]textModel{"": {"", describeQwen2}}, nil, fastVLMTower},
+	"minicpmv":    {"MiniCPMV", map[string]textModel{"": {"", describeMiniCPMVText}}, nil, miniCPMVTower},
 	"mistral3": {"Mistral3ForConditionalGeneration", map[string]textModel{
 		"mistral": {"", describeMistral}, "ministral": {"", describeMistral}, "ministral3": {"Ministral3ForCausalLM", describeMinistral3},
 	}, nil, nil},
@@ -100,6 +101,7 @@ var textPrefixes = []struct{ model, head string }{
 	{"model.language_model.", "lm_head"},
 	{"thinker.model.", "thinker.lm_head"},
 	{"lfm.", "lfm.lm_head"},
+	{"llm.model.", "llm.lm_head"},
 	{"model.text_model.", "lm_head"},
 	{"model.", "lm_head"},
 }

@@ -62,7 +62,7 @@ func modelSummary(m *Model) []string {
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
 			flag(" before"+describeNorm(t.PreNorm), t.PreNorm != nil), flag(" behind"+describeNorm(t.PostNorm), t.PostNorm != nil), t.Pad,
-			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+flag(" padded", t.Squared)+
+			flag(" in "+t.Start+t.End, t.Start != "")+flag(" in tiles", t.Tiles != nil)+describeSlices(t.Slices)+flag(" padded", t.Squared)+
 				flag(fmt.Sprintf(" means of %d x %d times %.4g and %d marks",
 					t.Pool, t.Pool, t.Scale, t.Marks), t.Marks > 0)),
 			describeProjector(&t.Projector))
@@ -88,6 +88,13 @@ func modelSummary(m *Model) []string {
 		}
 	}
 	return lines
+}
+
+func describeSlices(s *Slices) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf(" in slices of %d rows by %d heads of %d", s.Queries.Rows, s.Attention.Heads, s.Attention.HeadDim)
 }
 
 func describeStage(s *Stage) string {

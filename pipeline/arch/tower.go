@@ -30,6 +30,8 @@ type Tower struct {
 	Least, Most int
 	// Tiles, if not nil: a picture is cut into tiles of Size x Size pixels.
 	Tiles *Tiles
+	// Slices, if not nil, for a Grid: a picture becomes several views, whose rows are gathered by queries.
+	Slices *Slices
 	// Stages, if there are any, stand in place of all from Embedding to PostNorm: a tower of convolutions from the pixels of a picture to Side x
 	// Side rows of Hidden elements.
 	Stages []Stage
@@ -70,8 +72,9 @@ type Tower struct {
 
 	// Pad is the id in place of which rows are put; if it is negative, the first one that the tokenizer does not have.
 	// Start and End are the words around them, empty without.
-	Pad        int
-	Start, End string
+	// PadWord, if not empty, is its word, in place of an id.
+	Pad                 int
+	Start, End, PadWord string
 	// Before and After are what the checkpoint's library writes before and after a picture in a conversation.
 	Before, After string
 	// Loss is what the checkpoint's library does with pictures and a package cannot, a sentence; empty if there is nothing. For a Grid it is
@@ -167,6 +170,9 @@ func (t *Tower) weights(f func(Weight)) {
 		layer.weights(f)
 	}
 	t.PostNorm.vectors(f)
+	if t.Slices != nil {
+		t.Slices.weights(f)
+	}
 	t.Projector.weights(f)
 	for i := range t.Deep {
 		t.Deep[i].weights(f)

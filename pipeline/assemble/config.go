@@ -58,12 +58,21 @@ type pictureConfig struct {
 	// Most and Whole are those of a tower that reads tiles.
 	Most  int   `json:"image_max_size,omitempty"`
 	Whole int32 `json:"global_image,omitempty"`
+	*sliceConfig
 	// Side is that of the square of learned positions, and Deep says that the text model takes rows after its first layers too.
 	Side int  `json:"num_grid_per_side,omitempty"`
 	Deep bool `json:"has_deepstack,omitempty"`
 	// LeastPixels and MostPixels bound a picture in the library. Engines up to 3.6.1 do not read them, callers do.
 	LeastPixels int `json:"image_min_pixels,omitempty"`
 	MostPixels  int `json:"image_max_pixels,omitempty"`
+}
+
+// sliceConfig has the tokens around slices and around the number of a picture.
+type sliceConfig struct {
+	SliceStart  int32 `json:"vision_slice_start_id"`
+	SliceEnd    int32 `json:"vision_slice_end_id"`
+	NumberStart int32 `json:"vision_id_start_id"`
+	NumberEnd   int32 `json:"vision_id_end_id"`
 }
 
 // soundConfig says how the engine reads sound.
@@ -100,8 +109,11 @@ func llmConfig(p *Planned) ([]byte, error) {
 		if t.Grid {
 			size = lower.GridDefault(t)
 		}
-		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole, 0, len(t.Deep) > 0, x.LeastPixels, x.MostPixels}
-		if t.Grid {
+		c.pictureConfig = &pictureConfig{true, size, 1, x.Mean, x.Norm, x.Pad, x.Start, x.End, x.Most, x.Whole, nil, 0, len(t.Deep) > 0, x.LeastPixels, x.MostPixels}
+		switch {
+		case t.Slices != nil:
+			c.Unit, c.sliceConfig = t.Patch, &sliceConfig{x.Slice[0], x.Slice[1], x.Number[0], x.Number[1]}
+		case t.Grid:
 			c.Side = t.PositionSide()
 		}
 		if t.Tiles != nil {

@@ -78,6 +78,12 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 		if t.Tiles != nil {
 			v.Vision.Words["global_image"] = x.Whole
 		}
+		if t.Slices != nil {
+			v.Vision.Patch = t.Patch
+			for i, key := range []string{"vision_slice_start_id", "vision_slice_end_id", "vision_id_start_id", "vision_id_end_id"} {
+				v.Vision.Words[key] = append(x.Slice[:], x.Number[:]...)[i]
+			}
+		}
 	}
 	if e := s.Model.Ear; e != nil {
 		ear, err := forward.NewEar(e, s.Weights, o.Threads)

@@ -8,7 +8,7 @@ import (
 
 // interpolate adds learned positions to the patches of a picture of height x width of them, whose rows and columns are given. The square
 // of positions is stretched to the picture, corner to corner, and a patch takes the four nearest ones by their distance; or as a filter
-// stretches a picture, see smoothTaps. The arithmetic is that of the library, in float32.
+// stretches a picture, see smoothTaps, or takes one of bucketTaps. The arithmetic is that of the library, in float32.
 func (t *Tower) interpolate(x []float32, places [][]int, height, width int) error {
 	d := t.tower
 	if d.Positions.Tensor == "" {
@@ -20,8 +20,11 @@ func (t *Tower) interpolate(x []float32, places [][]int, height, width int) erro
 	}
 	side := d.PositionSide()
 	along := taps
-	if d.Smooth {
+	switch {
+	case d.Smooth:
 		along = smoothTaps
+	case d.Slices != nil:
+		along = bucketTaps
 	}
 	rows, columns := along(height, side), along(width, side)
 	sum := make([]float32, d.Hidden)

@@ -43,6 +43,9 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 	if t.Pool > 1 {
 		cell = t.Hidden
 	}
+	if t.Slices != nil {
+		cell = t.Slices.Queries.Cols
+	}
 	if len(t.Stages) > 0 {
 		stages, err := newStages(t, m, src, threads)
 		if err = cmp.Or(err, m.checkProjector(&t.Projector, cell)); err != nil {
@@ -57,6 +60,7 @@ func NewTower(t *arch.Tower, src tensor.Source, threads int) (*Tower, error) {
 		m.checkVector("factors of means", t.Spread, t.Hidden),
 		m.checkNorm("norm before the layers", t.PreNorm, t.Hidden),
 		m.checkNorm("norm after the layers", t.PostNorm, t.Hidden),
+		m.checkSlices(t),
 		m.checkProjector(&t.Projector, cell),
 		m.checkDeep(t, cell),
 		m.checkLayers(),
@@ -147,8 +151,8 @@ func (t *Tower) finish(ctx context.Context, x []float32) ([]float32, error) {
 	return rows, err
 }
 
-// GridRows is Rows for a tower that reads patches: patches are those of a picture of height x width of them, in the order of cells. A row is
-// followed by what is added to it after layers of the text model.
+// GridRows is Rows for a tower that reads patches: patches are those of a picture, or of a view of it, of height x width of them, in the order
+// of cells. A row is followed by what is added to it after layers of the text model.
 func (t *Tower) GridRows(ctx context.Context, patches []float32, height, width int) ([]float32, error) {
 	g, err := t.grid(height, width)
 	if err != nil {
@@ -236,6 +240,13 @@ func (t *Tower) gridFinish(ctx context.Context, g *grid, x []float32, deep [][]f
 		if x, err = t.cellMeans(x); err != nil {
 			return nil, err
 		}
+	}
+	if d.Slices != nil {
+		x, err := t.gather(ctx, g, x)
+		if err != nil {
+			return nil, err
+		}
+		return t.project(ctx, &d.Projector, x)
 	}
 	y, err := t.project(ctx, &d.Projector, x)
 	if err != nil {

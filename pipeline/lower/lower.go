@@ -154,6 +154,8 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 		switch {
 		case t.Padded > 0:
 			lower, low.Oldest = paddedTower, paddedEngine
+		case t.Slices != nil:
+			lower = slicedTower
 		case t.Grid:
 			lower = gridTower
 		case len(t.Stages) > 0:

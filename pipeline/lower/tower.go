@@ -211,6 +211,9 @@ func towerConditions(t *arch.Tower) []string {
 	if t.Padded > 0 {
 		return paddedConditions(t)
 	}
+	if t.Slices != nil {
+		return slicedConditions(t)
+	}
 	if t.Grid {
 		edge := t.Patch * t.Cell
 		return []string{fmt.Sprintf("a picture takes a token for each %d x %d pixels; the engine makes it as large as the height and width that a call or <hw> in a "+
@@ -221,7 +224,7 @@ func towerConditions(t *arch.Tower) []string {
 		return []string{fmt.Sprintf("a picture is one view of %d x %d pixels and takes %d tokens, unless the height or width that a call or <hw> in a prompt gives "+
 			"is larger: then the engine rounds both to multiples of %d and reads a tile for each %d x %d pixels too, with %d tokens each; it does not smooth pictures",
 			t.Size, t.Size, t.Rows()+3, t.Size, t.Size, t.Size, t.Rows()+2),
-			"the engine reads all tiles of a picture at once: " + tileMemory(t)}
+			"the engine reads all tiles of a picture at once: " + tileMemory(t, t.States())}
 	}
 	list := []string{fmt.Sprintf("a picture takes %d positions; the engine makes it %d x %d pixels, whatever its shape, and does not smooth it; "+
 		"height and width, where a call or a prompt gives them, must both be %d", t.Rows(), t.Size, t.Size, t.Size)}
@@ -234,8 +237,8 @@ func towerConditions(t *arch.Tower) []string {
 	return list
 }
 
-// tileMemory says what the scores of attention take.
-func tileMemory(t *arch.Tower) string {
+// tileMemory says what the scores of attention take in a view of n rows.
+func tileMemory(t *arch.Tower, states int) string {
 	heads := 0
 	for _, l := range t.Layers {
 		for b := range l.Blocks() {
@@ -244,13 +247,16 @@ func tileMemory(t *arch.Tower) string {
 			}
 		}
 	}
-	n := int64(t.States())
+	n := int64(states)
 	return fmt.Sprintf("attention takes %d MiB of memory for each", (4*int64(heads)*n*n+1<<20-1)>>20)
 }
 
 // GridDefault is the edge in pixels of a picture for which a prompt gives no size.
 func GridDefault(t *arch.Tower) int {
 	edge := t.Patch * t.Cell
+	if t.Slices != nil {
+		return 2 * viewEdge / edge * edge // four slices
+	}
 	if t.Padded > 0 {
 		return int(math.Sqrt(float64(t.Padded))) / t.Cell * edge // the largest square
 	}

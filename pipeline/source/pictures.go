@@ -21,6 +21,8 @@ type Pictures struct {
 	// them, a multiple of the tower's.
 	Whole int32
 	Most  int
+	// Slice and Number are the tokens around a slice and around the number of a picture, for a tower that reads slices.
+	Slice, Number [2]int32
 	// Filter is that with which the library resizes; 0 if it is not known here.
 	Filter picture.Filter
 	// LeastPixels and MostPixels are the areas between which the library keeps a picture that it does not cut, 0 if callers need not keep to
@@ -45,12 +47,21 @@ type processor struct {
 	Normalize *bool     `json:"do_normalize"`
 	Mean      []float64 `json:"image_mean"`
 	Deviation []float64 `json:"image_std"`
-	Resample  *int      `json:"resample"`
-	Crop      *bool     `json:"do_center_crop"`
-	Pad       *bool     `json:"do_pad"`
-	Split     *bool     `json:"do_image_splitting"`
-	Least     *int      `json:"min_pixels"`
-	Most      *int      `json:"max_pixels"`
+	// NormMean and NormDeviation are the same in MiniCPM-V.
+	NormMean      []float64 `json:"norm_mean"`
+	NormDeviation []float64 `json:"norm_std"`
+	Resample      *int      `json:"resample"`
+	Crop          *bool     `json:"do_center_crop"`
+	Pad           *bool     `json:"do_pad"`
+	Split         *bool     `json:"do_image_splitting"`
+	// SliceMode, Numbers, Slices, View and Rows are those of MiniCPM-V.
+	SliceMode *bool `json:"slice_mode"`
+	Numbers   *bool `json:"use_image_id"`
+	Slices    *int  `json:"max_slice_nums"`
+	View      *int  `json:"scale_resolution"`
+	Rows      *int  `json:"image_feature_size"`
+	Least     *int  `json:"min_pixels"`
+	Most      *int  `json:"max_pixels"`
 	// LeastRows and MostRows are the same in rows that a picture becomes.
 	LeastRows *int `json:"min_image_tokens"`
 	MostRows  *int `json:"max_image_tokens"`
@@ -87,10 +98,21 @@ func (x *processor) pixels(times int) string {
 func readPictures(dir string, t *arch.Tower, vocab int, tok *tokenizer.Tokenizer) (*Pictures, error) {
 	// The library's processors have a bicubic filter, or for tiles Lanczos', unless a file says otherwise.
 	p := &Pictures{Pad: int32(t.Pad), Start: -1, End: -1, Filter: picture.Bicubic}
-	if t.Tiles != nil {
+	switch {
+	case t.Tiles != nil:
 		p.Filter = picture.Lanczos
+	case t.Slices != nil:
+		if err := p.slices(t, tok); err != nil {
+			return nil, err
+		}
 	}
-	if t.Pad < 0 {
+	if t.PadWord != "" {
+		id, ok := tok.ID(t.PadWord)
+		if !ok {
+			return nil, fmt.Errorf("tokenizer.json has no token %q, which stands for pictures: %w", t.PadWord, tensor.ErrUnsupported)
+		}
+		p.Pad = id
+	} else if t.Pad < 0 {
 		if p.Pad = int32(tok.VocabSize()); int(p.Pad) >= vocab {
 			return nil, fmt.Errorf("every row of the embedding, %d, has a token in tokenizer.json, and none is left to stand for pictures: %w",
 				vocab, tensor.ErrUnsupported)
@@ -123,6 +145,14 @@ func readPictures(dir string, t *arch.Tower, vocab int, tok *tokenizer.Tokenizer
 		if err := json.Unmarshal(b, &outer); err != nil {
 			return nil, fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
 		}
+		if t.Slices != nil {
+			if x.NormMean != nil {
+				x.Mean = x.NormMean
+			}
+			if x.NormDeviation != nil {
+				x.Deviation = x.NormDeviation
+			}
+		}
 		if err := p.normalise(&x); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -147,6 +177,8 @@ func readPictures(dir string, t *arch.Tower, vocab int, tok *tokenizer.Tokenizer
 // size reads what is said about the sizes of pictures.
 func (p *Pictures) size(x *processor, t *arch.Tower, tok *tokenizer.Tokenizer) error {
 	switch {
+	case t.Slices != nil:
+		return p.views(x, t)
 	case t.Padded > 0:
 		return p.filled(x, t)
 	case t.Grid && t.Most > 0:

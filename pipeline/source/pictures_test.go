@@ -1,11 +1,13 @@
 package source_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -138,6 +140,43 @@ func TestFilledPictures(t *testing.T) {
 	} {
 		if _, err := openSeeing(t, "gemma4", object{"preprocessor_config.json": bad}); !errors.Is(err, tensor.ErrUnsupported) {
 			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+// A tower of slices has words for them, and engines have the rest built in.
+func TestSlices(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	src, err := openSeeing(t, "minicpmv", object{"preprocessor_config.json": object{"norm_mean": []any{0.25, 0.5, 0.5}, "norm_std": []any{0.5, 0.25, 0.5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := src.Pictures
+	if p.Pad != 320 || p.Start != 321 || p.End != 322 || p.Slice != ([2]int32{323, 324}) || p.Number != ([2]int32{325, 326}) ||
+		p.Mean != ([3]float32{63.75, 127.5, 127.5}) || p.Norm[1] != 2*p.Norm[0] || len(p.Conditions) != 1 ||
+		!strings.Contains(p.Conditions[0], "always makes a slice") {
+		t.Errorf("%+v", p)
+	}
+	for _, bad := range []object{
+		{"max_slice_nums": 4}, {"scale_resolution": 336}, {"image_feature_size": 96}, {"use_image_id": false}, {"slice_mode": false}, {"norm_mean": []any{0.5}},
+	} {
+		if _, err := openSeeing(t, "minicpmv", object{"preprocessor_config.json": bad}); !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	for _, word := range []string{"<unk>", "<slice>", "</image_id>"} {
+		b, err := os.ReadFile(filepath.Join("..", "arch", "testdata", "minicpmv", "tokenizer.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokenizer := object{}
+		if err := json.Unmarshal(bytes.Replace(b, []byte(`"content": "`+word+`"`), []byte(`"content": "<other>"`), 1), &tokenizer); err != nil {
+			t.Fatal(err)
+		}
+		_, err = openSeeing(t, "minicpmv", object{"tokenizer.json": tokenizer})
+		if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), strconv.Quote(word)) {
+			t.Errorf("%s: %v", word, err)
 		}
 	}
 }

@@ -78,6 +78,8 @@ func (c *Calibrate) checkShown(sec recipes.Section, src *source.Source) error {
 		return sec.Errorf("pictures", "the model has no tower that reads pictures")
 	case c.Pictures != nil && len(src.Model.Towers[0].Stages) > 0:
 		return sec.Errorf("pictures", "a tower of convolutions cannot be calibrated with pictures; it is rounded to nearest without them")
+	case c.Pictures != nil && src.Model.Towers[0].Slices != nil:
+		return sec.Errorf("pictures", "a tower of an overview and slices cannot be calibrated with pictures; it is rounded to nearest without them")
 	case c.Sounds != nil && src.Model.Ear == nil:
 		return sec.Errorf("sounds", "the model has no part that reads sound")
 	}

@@ -184,6 +184,7 @@ func TestShownRefused(t *testing.T) {
 		{"llava", "pictures", broken, "b.png"},
 		{"llava", "sounds", broken, "no clips in the folder"},
 		{"llava_qwen2", "pictures", broken, "a tower of convolutions cannot be calibrated"},
+		{"minicpmv", "pictures", broken, "a tower of an overview and slices cannot be calibrated"},
 		{"qwen3-tied", "pictures", broken, "the model has no tower that reads pictures"},
 	} {
 		w := newWork(t, families+tt.family, watch+unverified+"\nquantize: {block: auto, method: gptq}")

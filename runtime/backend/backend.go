@@ -86,7 +86,8 @@ type Call struct {
 	// Tokens of each state.
 	Tokens int
 	// Positions, if set, are the positions [axes, Tokens] of the tokens of the only state, for graphs whose positions have several axes. Without
-	// them all axes count tokens.
+	// them all axes count tokens. A tower of views, which count as tokens, takes those of the patches of each view, and then the height and width
+	// of each.
 	Positions []int32
 	// Deep, if set, are values [slices, Tokens, hidden] that the graph adds after its first layers; without them they are 0.
 	Deep []float32

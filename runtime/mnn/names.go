@@ -32,9 +32,10 @@ const (
 	// PaddedInput is that of a tower that reads a fixed number of patches, row by row, of which the last ones may be none, and PlacesInput
 	// the column and row of each, -1 for none.
 	PaddedInput, PlacesInput = "input_patches", "image_position_ids"
-	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time.
-	TilesInput  = "pixel_values"
-	PictureRows = "image_embeds"
+	// TilesInput is that of a tower that reads the tiles of a picture, any number at a time, or views of several sizes, of which SizesInput has
+	// the height and width in patches.
+	TilesInput, SizesInput = "pixel_values", "tgt_sizes"
+	PictureRows            = "image_embeds"
 	// FeaturesInput is that of a part that reads sound, and SoundRows its output.
 	FeaturesInput = "input_features"
 	SoundRows     = "audio_embeds"

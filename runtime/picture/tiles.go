@@ -6,7 +6,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Views are what the engine gives a tower of tiles of a picture: its tiles, from left to right and then from top to bottom, and the whole.
+// Views are what the engine gives a tower of tiles of a picture: its tiles, from left to right and then from top to bottom, and the whole; or a
+// tower of slices: the whole, and then its slices.
 type Views struct {
 	Images []*Image
 	Grid   Size // rows and columns of tiles; zero if there is only the whole
@@ -30,7 +31,7 @@ func (im *Image) Cut(s Size, edge, most int) (*Views, error) {
 		}
 		v.Grid = Size{s.Height / edge, s.Width / edge}
 		for i := range v.Grid.Height * v.Grid.Width {
-			v.Images = append(v.Images, large.part(i/v.Grid.Width*edge, i%v.Grid.Width*edge, edge))
+			v.Images = append(v.Images, large.part(i/v.Grid.Width*edge, i%v.Grid.Width*edge, Size{edge, edge}))
 		}
 	}
 	whole, err := im.Resize(Size{edge, edge})
@@ -50,11 +51,11 @@ func (s Size) Tiled(edge, most int) (Size, error) {
 	return s, err
 }
 
-// part returns the square of so many pixels a side whose upper left pixel is in a row and a column.
-func (im *Image) part(row, column, edge int) *Image {
-	out := &Image{Width: edge, Height: edge, Pix: make([]byte, 0, 3*edge*edge)}
-	for y := range edge {
-		out.Pix = append(out.Pix, im.row(row + y)[3*column:][:3*edge]...)
+// part returns the part of the picture of some size whose upper left pixel is in a row and a column.
+func (im *Image) part(row, column int, s Size) *Image {
+	out := &Image{Width: s.Width, Height: s.Height, Pix: make([]byte, 0, 3*s.Height*s.Width)}
+	for y := range s.Height {
+		out.Pix = append(out.Pix, im.row(row + y)[3*column:][:3*s.Width]...)
 	}
 	return out
 }

@@ -212,6 +212,22 @@ var twins = map[string]twin{
 			both(object{"num_key_value_heads": 4}),
 		},
 	},
+	"minicpmv": {
+		of: "qwen2-untied", config: common("minicpmv", "MiniCPMV", object{
+			"rope_theta": 1e6, "version": 2.6, "vision_config": object{
+				"hidden_size": 16, "image_size": 1960, "intermediate_size": 40, "num_attention_heads": 2, "num_hidden_layers": 2, "patch_size": 28,
+			},
+		}), build: miniCPMV,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 1e6, object{"factor": 4})},
+			both(object{"rms_norm_eps": 0.1}),
+			both(object{"tie_word_embeddings": true}),
+			both(object{"num_key_value_heads": 1}),
+			both(object{"num_key_value_heads": 4}),
+		},
+	},
 	"chatglm": {
 		of: "glm", config: chatGLMConfig, build: chatGLM,
 		changes: [][2]object{
@@ -467,7 +483,13 @@ func mimo(b *twinBuilder) {
 // fastVLM adds the tower of a checkpoint to the text model, which no picture is shown to, and a projector to rows of its width.
 func fastVLM(b *twinBuilder) {
 	asItIs(b)
-	b.join("llava_qwen2", "model.vision_tower.", "model.mm_projector.")
+	b.join("llava_qwen2", "model.vision_tower.", "model.mm_projector.", 32)
+}
+
+// miniCPMV does so with other names of the text model.
+func miniCPMV(b *twinBuilder) {
+	b.rename("model.", "llm.model.", "lm_head", "llm.lm_head")
+	b.join("minicpmv", "vpm.", "resampler.", 128)
 }
 
 // lfm2Audio is the config of a checkpoint with the text model of another.
@@ -488,11 +510,12 @@ func lfm2Audio() object {
 // hearing adds the encoder of sound of a checkpoint to the text model, which hears no clip, and an MLP to rows of its width.
 func hearing(b *twinBuilder) {
 	b.rename("model.", "lfm.")
-	b.join("lfm2_audio", "conformer.", "audio_adapter.")
+	b.join("lfm2_audio", "conformer.", "audio_adapter.", 32)
 }
 
-// join adds the tower of a checkpoint of pipeline/arch/testdata, and zeros of the shapes of its projector for rows of the text model's width.
-func (b *twinBuilder) join(of, tower, projector string) {
+// join adds the tower of a checkpoint of pipeline/arch/testdata, and zeros for its projector, whose rows there have old elements, for rows of
+// the text model's width.
+func (b *twinBuilder) join(of, tower, projector string, old int64) {
 	src, err := safetensors.OpenDir(filepath.Join("..", "..", "pipeline", "arch", "testdata", of))
 	if err != nil {
 		b.t.Fatal(err)
@@ -506,8 +529,8 @@ func (b *twinBuilder) join(of, tower, projector string) {
 		case strings.HasPrefix(info.Name, projector):
 			info.Shape = slices.Clone(info.Shape)
 			for i, n := range info.Shape {
-				if n == 32 {
-					info.Shape[i] = width
+				if n == old || n == 3*old { // three matrices may be one
+					info.Shape[i] = n / old * width
 				}
 			}
 			n, err := info.Shape.Elements()

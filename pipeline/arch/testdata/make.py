@@ -7,7 +7,7 @@ Every weight, gain and bias is random, so that one that is lost or misplaced sho
 has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
 rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
 
-To add one: a line in CHECKPOINTS, in VISION or FASTVLM if it reads pictures, in SOUND or LFM2_AUDIO if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+To add one: a line in CHECKPOINTS, in VISION, FASTVLM or MINICPMV if it reads pictures, in SOUND or LFM2_AUDIO if it reads sound, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
 """
 import argparse
 import json
@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 import fastvlm
 import lfm2audio
+import minicpmv
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -497,6 +498,17 @@ FASTVLM = {
         image_aspect_ratio="pad", rope_theta=1e4)),
 }
 
+# By name: the class of the text model and its options over SMALL, the version, and of the tower the width of states and of MLPs, layers, heads and the edge of
+# a patch; then more keys of the config.
+MINICPMV = {
+    "minicpmv": ("Qwen2", dict(hidden_size=128, tie_word_embeddings=False, **rope(rope_theta=1e6)), 2.6, (16, 40, 2, 2, 28), dict(
+        max_window_layers=28, sliding_window=131072, use_sliding_window=False)),
+    "minicpmv-4": ("Llama", dict(hidden_size=256, num_hidden_layers=1, tie_word_embeddings=True, **rope()), 4.0, (16, 32, 3, 1, 16), dict(
+        drop_vision_last_layer=True, attention_bias=False, mlp_bias=False)),
+    "minicpmv-4_5": ("Qwen3", dict(hidden_size=128, head_dim=16, tie_word_embeddings=False, **rope(rope_theta=1e6)), 4.5, (24, 32, 1, 3, 14), dict(
+        head_dim=16, attention_bias=False, batch_3d_resampler=True)),
+}
+
 
 # LFM2-Audio, of which transformers has the parts: by name, the options of its LFM2 over SMALL, those of lfm2audio.encoder, and the lengths of the
 # clips. sounds.safetensors is like those of SOUND; in place of a clip is always the id 16, so the tokenizer is one whose vocabulary has no other token there.
@@ -668,16 +680,21 @@ def patched(pixels, edge):
     return x[:, :, :, :, :, None].expand(-1, -1, -1, -1, -1, 2, -1, -1).reshape(h * w // edge // edge, -1)
 
 
-def make_larger(name, dir, prefix, words, text, outer, ids, **goldens):
-    """Writes all files of a checkpoint around a text model into dir; ids are the keys of tokens, goldens the functions of more files."""
-    torch.manual_seed(1)
-    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+def with_words(dir, words):
+    """Writes the tokenizer of all checkpoints with more words into dir, and returns it and the id of the first one."""
     tokenizer = json.loads((HERE / "llama" / "tokenizer.json").read_text())
     first = len(tokenizer["model"]["vocab"])
     tokenizer["added_tokens"] += [dict(tokenizer["added_tokens"][0], id=first + i, content=w) for i, w in enumerate(words)]
     (dir / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     shutil.copyfile(HERE / "llama" / "tokenizer_config.json", dir / "tokenizer_config.json")
-    tok = Tokenizer.from_file(str(dir / "tokenizer.json"))
+    return Tokenizer.from_file(str(dir / "tokenizer.json")), first
+
+
+def make_larger(name, dir, prefix, words, text, outer, ids, **goldens):
+    """Writes all files of a checkpoint around a text model into dir; ids are the keys of tokens, goldens the functions of more files."""
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+    tok, first = with_words(dir, words)
     config = getattr(transformers, prefix + "Config")(
         text_config={**SMALL, "vocab_size": first + len(words), **text},
         **{**{k: tok.token_to_id(w) for k, w in ids.items()}, "tie_word_embeddings": False, **outer})
@@ -958,10 +975,66 @@ def make_lfm2_audio(name, dir):
         file.chmod(0o644)
 
 
+def make_minicpmv(name, dir):
+    """Writes all files of a checkpoint of MiniCPM-V into dir."""
+    prefix, text, version, (hidden, inner, layers, heads, patch), more = MINICPMV[name]
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(name.encode()))
+    tok, first = with_words(dir, minicpmv.WORDS)
+    config = getattr(transformers, prefix + "Config")(**{**SMALL, "vocab_size": tok.get_vocab_size(), "max_position_embeddings": 1024, **text})
+    model = getattr(transformers, prefix + "ForCausalLM")(config).float().eval()
+    model.set_attn_implementation("eager")
+    randomise(model, rng, None)
+    tower = minicpmv.tensors(hidden, inner, layers, patch, config.hidden_size, rng)
+    floats, used = {k: v.float() for k, v in tower.items()}, layers - bool(more.get("drop_vision_last_layer"))
+    golden, numbers = {}, iter(range(3))
+    with torch.no_grad():
+        for k, length in enumerate((24, 96)):
+            ids = torch.randint(3, first, (length,), generator=rng)
+            golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
+        sizes = [(112, 224), (224, 112), (112, 112)]  # two slices side by side, two one above the other, one
+        images = [picture(h, w, k, rng) // 64 * 64 for k, (h, w) in enumerate(sizes)]
+        views = [minicpmv.views(p, patch) for p in images]
+        rows = [torch.cat([minicpmv.rows(floats, v / 127.5 - 1, patch, used, heads) for v in list]) for list in views]
+        encode = lambda text: tok.encode(text, add_special_tokens=False).ids
+        places = iter([minicpmv.seen(tok, next(numbers), len(list)) for list in views])
+        start = encode("Look at this: ") + next(places) + encode(" and then at ") + next(places) + encode(" What is different?")
+        second = encode(" Now compare with ") + next(places) + encode(" Is it brighter?")
+        steps = torch.randint(3, 300, (12,), generator=rng).tolist()
+        ids = torch.tensor(start + steps + second)
+        h = model.get_input_embeddings()(ids)
+        h[ids == tok.token_to_id(minicpmv.WORDS[0])] = torch.cat(rows)
+        logits = model(inputs_embeds=h[None], use_cache=False).logits[0].float().contiguous()
+    assert torch.isfinite(logits).all(), name
+    pictures = {"ids": ids, "first": torch.tensor([len(start), len(steps), len(second)]), "sizes": torch.tensor(sizes), "rows": torch.cat(rows), "logits": logits}
+    pictures |= {f"image_{k}": p for k, p in enumerate(images)}
+    parts = {"llm." + k: v.to(torch.bfloat16).contiguous() for k, v in model.state_dict().items() if not (config.tie_word_embeddings and k == "lm_head.weight")}
+    save_file(parts | tower, dir / "model.safetensors", metadata={"format": "pt"})
+    keys = ("attention_dropout", "bos_token_id", "eos_token_id", "hidden_act", "hidden_size", "initializer_range", "intermediate_size", "max_position_embeddings",
+            "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "use_cache", "vocab_size")
+    written = {k: getattr(config, k) for k in keys} | dict(
+        architectures=["MiniCPMV"], auto_map={"AutoConfig": "configuration_minicpm.MiniCPMVConfig", "AutoModel": "modeling_minicpmv.MiniCPMV"},
+        batch_vision_input=True, drop_vision_last_layer=False, image_size=448, model_type="minicpmv", patch_size=patch, query_num=minicpmv.ROWS,
+        rope_theta=text["rope_parameters"]["rope_theta"], slice_config=dict(max_slice_nums=minicpmv.MOST, model_type="minicpmv", patch_size=patch),
+        slice_mode=True, torch_dtype="bfloat16", use_image_id=True, version=version, vision_config=dict(
+            hidden_size=hidden, image_size=minicpmv.SIDE * patch, intermediate_size=inner, model_type="siglip", num_attention_heads=heads, num_hidden_layers=layers,
+            patch_size=patch)) | more
+    (dir / "config.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    (dir / "preprocessor_config.json").write_text(json.dumps(dict(
+        image_feature_size=minicpmv.ROWS, max_slice_nums=minicpmv.MOST, norm_mean=[0.5] * 3, norm_std=[0.5] * 3, patch_size=patch, scale_resolution=minicpmv.AREA,
+        slice_mode=True, use_image_id=True, version=version), indent=2) + "\n")
+    for stem, values in ("golden", golden), ("pictures", pictures):
+        save_file(values, dir / f"{stem}.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
+    for file in dir.iterdir():
+        file.chmod(0o644)
+
+
 def make(name, dir):
     """Writes all files of a checkpoint into dir."""
     if name in LFM2_AUDIO:
         return make_lfm2_audio(name, dir)
+    if name in MINICPMV:
+        return make_minicpmv(name, dir)
     if name in FASTVLM:
         return make_fastvlm(name, dir)
     if name in VISION:
@@ -1046,7 +1119,7 @@ def main():
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
     args = args.parse_args()
-    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | FASTVLM.keys() | SOUND.keys() | LFM2_AUDIO.keys())
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys() | VISION.keys() | FASTVLM.keys() | MINICPMV.keys() | SOUND.keys() | LFM2_AUDIO.keys())
     if unknown := [n for n in args.names if n not in everything]:
         sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
     torch.set_num_threads(1)
