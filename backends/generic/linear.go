@@ -49,11 +49,12 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 	}
 	var quantized bool
 	if l.option, quantized = ops.Quantizes(m, replace, o); quantized {
-		if o.Half {
-			return nil, fmt.Errorf("int8 activations in half precision: %w", tensor.ErrUnsupported)
-		}
-		if o.Arm != 0 {
-			l.arm, err = ops.ArmInt8(m, l.option, o.Arm)
+		switch {
+		case o.Half:
+			l.arm, err = ops.ArmInt8(m, l.option, kernel.ArmI8MM, true)
+			return l, err
+		case o.Arm != 0:
+			l.arm, err = ops.ArmInt8(m, l.option, o.Arm, false)
 			return l, err
 		}
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)

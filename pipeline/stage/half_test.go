@@ -18,6 +18,7 @@ import (
 type halfRecord struct {
 	Checkpoint string   `json:"checkpoint"`
 	Bits       int      `json:"bits"`
+	Memory     string   `json:"memory"`
 	Prompt     int      `json:"prompt"`
 	IDs        []int32  `json:"ids"`
 	Rows       []uint32 `json:"rows"`
@@ -39,7 +40,7 @@ func TestHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		t.Run(fmt.Sprintf("%s-%d", r.Checkpoint, r.Bits), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s-%d-%s", r.Checkpoint, r.Bits, r.Memory), func(t *testing.T) {
 			if testing.Short() && (r.Checkpoint != "llama" || r.Bits != 8) {
 				t.Skip("long; make test-all runs it")
 			}
@@ -65,12 +66,13 @@ func (r *halfRecord) wrong(t *testing.T) (rows []int) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Half: true})
+	o := runtime.Options{Half: true, DynamicOption: p.Config.DynamicOption}
+	if r.Memory == "low" {
+		o.Mode = backend.Int8
+	}
+	s, err := runtime.NewSession(p, cpu.Backend{}, o)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if _, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Mode: backend.Int8, Half: true}); (err == nil) != (r.Bits == 16) {
-		t.Errorf("int8 activations in half precision, which nobody compared: %v", err)
 	}
 	var logits []float32
 	for at := 0; at < len(r.IDs); {

@@ -33,9 +33,10 @@ func (m Mode) String() string {
 // Options of Compile.
 type Options struct {
 	Mode Mode
-	// Half computes in half precision, as the engine does on arm64 at precision: low and memory: high, with one thread. Mode is Float then.
+	// Half computes in half precision, as the engine does on arm64 at precision: low with one thread, slowly; in Int8 mode on CPUs with matrix
+	// products of int8.
 	Half bool
-	// Arm, if not 0, computes what the engine does on such a CPU at `precision: normal`, in Int8 mode and slowly.
+	// Arm, if not 0, computes what the engine does on such a CPU at `precision: normal`, in Int8 mode and slowly. Half is false then.
 	Arm kernel.ArmCPU
 	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
 	// 2 per token and weight block.

@@ -51,16 +51,20 @@ func (c ArmCPU) half(bits int) int {
 	return 0
 }
 
-// ArmMatrix multiplies int8 activations with quantized weights as MNN on arm64 does at `memory: low` and `precision: normal`.
+// ArmMatrix multiplies int8 activations with quantized weights as MNN on arm64 does at `memory: low` and `precision: normal`, or `low`.
 // It says what a phone computes and is not made for speed. It is immutable and safe for concurrent use.
 //
 // Emulates DenseConvInt8TiledExecutor (ConvInt8TiledExecutor.cpp), MNNAsyQuantInfo_FP32 (CommonOptFunction.cpp), the
-// functions of arm/arm64/low_memory/MNNDynamicQuantFunctions.hpp and the kernels MNNGemmInt8AddBiasScale_* of arm/arm64, which
-// agree in the order of their float operations.
+// functions of arm/arm64/low_memory/MNNDynamicQuantFunctions.hpp and the kernels MNNGemmInt8AddBiasScale_* of arm/arm64 and arm82/asm/arm64,
+// which agree in the order of their float operations. In half precision also MNNAsyQuantInfo_FP16 (Arm82Functions.cpp), MNNQuantScaleFP16.S,
+// MNNDynamicQuantFP16_Pack8.S and MNNDynamicQuanInput_ARM82.S.
 type ArmMatrix struct {
-	cpu               ArmCPU
+	cpu ArmCPU
+	// half quantizes activations with factors and sums that are halves, and rounds results.
+	half              bool
 	rows, cols, block int
 	blocks            int // cols/block
+	bits              int
 	wraps             bool
 	codes             []int8       // [rows, cols]
 	terms             []weightTerm // [rows, blocks]
@@ -69,26 +73,29 @@ type ArmMatrix struct {
 	option            DynOption
 }
 
-// NewArmMatrix converts w, of which it keeps nothing. It fails as [NewInt8Matrix] does, and where the engine reads columns that
-// it has only filled up.
-func NewArmMatrix(w WeightCodes, cpu ArmCPU) (*ArmMatrix, error) {
+// NewArmMatrix converts w, of which it keeps nothing, for `precision: normal`, or `low` if half is set. It fails as [NewInt8Matrix] does, where
+// the engine reads columns that it has only filled up, and in half precision on CPUs that have none.
+func NewArmMatrix(w WeightCodes, cpu ArmCPU, half bool) (*ArmMatrix, error) {
 	if err := w.check(); err != nil {
 		return nil, err
+	}
+	if half && cpu == ArmBase {
+		return nil, fmt.Errorf("half precision on %s: %w", cpu, tensor.ErrUnsupported)
 	}
 	tileRows, tileCols := cpu.tile()
 	if w.Block%tileCols != 0 {
 		return nil, fmt.Errorf("int8 activations on %s with blocks of %d columns, not a multiple of %d: %w", cpu, w.Block, tileCols, tensor.ErrUnsupported)
 	}
-	m := &ArmMatrix{cpu: cpu, rows: w.Rows, cols: w.Cols, block: w.Block, blocks: w.Cols / w.Block, option: w.Option,
+	m := &ArmMatrix{cpu: cpu, half: half, bits: w.Bits, rows: w.Rows, cols: w.Cols, block: w.Block, blocks: w.Cols / w.Block, option: w.Option,
 		codes: make([]int8, w.Rows*w.Cols), terms: make([]weightTerm, w.Rows*w.Cols/w.Block), tails: make([]float32, w.Rows), bias: make([]float32, w.Rows)}
 	copy(m.bias, w.Bias)
-	half, row := cpu.half(w.Bits), make([]uint8, w.Cols)
+	offset, row := cpu.half(w.Bits), make([]uint8, w.Cols)
 	m.wraps = cpu == ArmBase && w.Bits == 8
 	for r := range w.Rows {
 		w.row(row, r)
 		codes := m.codes[r*m.cols:][:m.cols]
 		for i, u := range row {
-			codes[i] = int8(int(u) + half - 1<<(w.Bits-1))
+			codes[i] = int8(int(u) + offset - 1<<(w.Bits-1))
 		}
 		for b := range m.blocks {
 			var sum int32
@@ -100,7 +107,7 @@ func NewArmMatrix(w WeightCodes, cpu ArmCPU) (*ArmMatrix, error) {
 			if w.Zero != nil {
 				zero = w.Zero[at]
 			}
-			t := weightTerm{scale: alpha, offset: zero - float32(float32(half)*alpha)}
+			t := weightTerm{scale: alpha, offset: zero - float32(float32(offset)*alpha)}
 			if w.Bits == 4 && w.Rows%tileRows != 0 {
 				t.sum = float32(fma32(float64(float32(sum-int32(8*m.block))), float64(alpha), float64(float32(size*zero))))
 			} else {
@@ -120,7 +127,7 @@ type armRow struct {
 	sums        []float32 // [blocks], of s*c
 }
 
-// Mul computes dst [tokens, rows] of x [tokens, cols] on that many threads, see [Parallel]. x must be finite.
+// Mul computes dst [tokens, rows] of x [tokens, cols] on that many threads, see [Parallel]. x must be finite, and halves in half precision.
 func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
 	if len(x) < tokens*m.cols || len(dst) < tokens*m.rows {
 		panic(fmt.Sprintf("internal error: %d by [%d %d] into %d elements", len(x), m.rows, m.cols, len(dst)))
@@ -134,10 +141,37 @@ func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
 	Parallel(threads, m.rows, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for t := range in {
-				dst[t*m.rows+r] = m.mulOne(&in[t], r, tokens == 1)
+				dst[t*m.rows+r] = m.mulOne(&in[t], r, m.order(t, tokens), tokens == 1)
 			}
 		}
 	})
+	if m.half {
+		HalfStore(dst[:tokens*m.rows], dst[:tokens*m.rows])
+	}
+}
+
+// armOrder is the order of operations of a kernel.
+type armOrder int
+
+const (
+	// apart is what [ArmMatrix.mulOne] says.
+	apart armOrder = iota
+	// jointScales multiplies D by the product of both scales.
+	jointScales
+	// running does so, too, and adds every term to y, fused.
+	running
+)
+
+// order is that of the kernel which computes token t. In half precision those for one token have an order of their own: where there are matrix
+// products the last of an odd number comes to it, and for codes of 2 and 3 bits with dot products all do.
+func (m *ArmMatrix) order(t, tokens int) armOrder {
+	switch {
+	case m.half && m.cpu == ArmI8MM && tokens%2 == 1 && t == tokens-1, m.half && m.cpu == ArmSDOT && m.bits == 2:
+		return running
+	case m.half && m.cpu == ArmSDOT && m.bits == 3:
+		return jointScales
+	}
+	return apart
 }
 
 // mulOne is output r of a token:
@@ -148,13 +182,23 @@ func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
 //	y = f + y, and at the end y += bias
 //
 // A decode without DynBlock has zero * sum of the row's weights in the bias.
-func (m *ArmMatrix) mulOne(x *armRow, r int, decode bool) float32 {
+func (m *ArmMatrix) mulOne(x *armRow, r int, order armOrder, decode bool) float32 {
 	w := m.codes[r*m.cols:][:m.cols]
 	var y float32
 	for b := range m.blocks {
 		t := &m.terms[r*m.blocks+b]
 		lo, hi := b*m.block, (b+1)*m.block
-		f := float64(float32(float32(float32(m.dot(x.codes[lo:hi], w[lo:hi]))*t.scale) * x.scale[b]))
+		d := float32(m.dot(x.codes[lo:hi], w[lo:hi]))
+		var f float64
+		switch order {
+		case apart:
+			f = float64(float32(float32(d*t.scale) * x.scale[b]))
+		case jointScales:
+			f = float64(float32(d * float32(t.scale*x.scale[b])))
+		case running:
+			f = fma32(float64(d), float64(float32(t.scale*x.scale[b])), float64(y))
+			y = 0
+		}
 		f = fma32(float64(x.sums[b]), float64(t.offset), f)
 		if m.option == DynBlock {
 			f = fma32(float64(x.zero[b]), float64(t.sum), f)
@@ -185,31 +229,49 @@ func (m *ArmMatrix) dot(x, w []int8) int32 {
 	return d
 }
 
-// quantize has three rules, as [QuantizedRows] has. Codes are rounded halves away from zero, and limited after that.
+// quantize has three rules, as [QuantizedRows] has.
 func (m *ArmMatrix) quantize(x []float32, decode bool) armRow {
 	q := armRow{codes: make([]int8, m.cols), scale: make([]float32, m.blocks), zero: make([]float32, m.blocks), sums: make([]float32, m.blocks)}
 	var quant, bias, scale, zero float32
 	switch {
 	case m.option == DynBlock:
 	case decode:
-		quant, bias, scale, zero = armToken(minMaxGeneric(x))
+		quant, bias, scale, zero = m.token(minMaxGeneric(x))
 	default:
 		quant, scale = armSymmetric(minMaxGeneric(x))
 	}
 	for b := range m.blocks {
-		part := x[b*m.block:][:m.block]
+		part, codes := x[b*m.block:][:m.block], q.codes[b*m.block:][:m.block]
 		if m.option == DynBlock {
 			quant, bias, scale, zero = m.cpu.block(minMaxGeneric(part))
 		}
+		m.round(codes, part, quant, bias)
 		var sum int32
-		for i, v := range part {
-			c := clampAway(float32(v*quant) + bias)
-			q.codes[b*m.block+i] = c
+		for _, c := range codes {
 			sum += int32(c)
 		}
 		q.scale[b], q.zero[b], q.sums[b] = scale, zero, scale*float32(sum)
 	}
 	return q
+}
+
+// round makes codes of x. In half precision factor and bias are rounded, and products and sums; a small token has an infinite factor, and what
+// is not a number becomes 0.
+func (m *ArmMatrix) round(codes []int8, x []float32, quant, bias float32) {
+	if !m.half {
+		for i, v := range x {
+			codes[i] = clampAway(float32(v*quant) + bias)
+		}
+		return
+	}
+	quant, bias = RoundF16(quant), RoundF16(bias)
+	for i, v := range x {
+		y := RoundF16(RoundF16(v*quant) + bias)
+		if y != y {
+			y = 0
+		}
+		codes[i] = clampAway(y)
+	}
 }
 
 // armSymmetric is the prefill of option 0 (MNNQuantScaleFP32.S).
@@ -221,12 +283,16 @@ func armSymmetric(lo, hi float32) (quant, scale float32) {
 	return 127 / most, most / 127
 }
 
-// armToken is the decode of option 0 (MNNAsyQuantInfo_FP32).
-func armToken(lo, hi float32) (quant, bias, scale, zero float32) {
+// token is the decode of option 0 (MNNAsyQuantInfo_FP32 and _FP16, of which only that rounds the bias).
+func (m *ArmMatrix) token(lo, hi float32) (quant, bias, scale, zero float32) {
 	quant, bias, scale = 1, -hi, 1
 	if span := hi - lo; float64(span) > 1e-7 {
 		quant, scale = 255/span, span/255
-		bias = float32(-lo*255)/span - 128
+		bias = float32(-lo*255) / span
+		if m.half {
+			bias = float32(math.Round(float64(bias)))
+		}
+		bias -= 128
 	}
 	return quant, bias, scale, -bias * scale
 }
@@ -249,7 +315,7 @@ func (c ArmCPU) block(lo, hi float32) (quant, bias, scale, zero float32) {
 	return 255 / span, float32(math.Round(float64(bias))), span / 255, float32(span*128)/255 + lo
 }
 
-// clampAway rounds halves away from zero.
+// clampAway rounds halves away from zero, and limits after that.
 func clampAway(v float32) int8 {
 	return int8(min(max(math.Round(float64(v)), math.MinInt8), math.MaxInt8))
 }

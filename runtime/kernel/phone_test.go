@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,12 +31,15 @@ func TestArmMatrixGoldens(t *testing.T) {
 	layers := readDynquantGoldens(t)
 	for _, cpu := range []struct {
 		ArmCPU
+		half    bool
 		file    string
 		refused string
 	}{
-		{ArmI8MM, "arm64-i8mm.bin", "cols30 cols36 rows2-cols4"},
-		{ArmSDOT, "arm64-sdot.bin", "cols30 cols36 rows2-cols4"},
-		{ArmBase, "arm64-base.bin", "cols30 cols36 rows2-cols4 rows1-cols8"},
+		{ArmI8MM, false, "arm64-i8mm.bin", "cols30 cols36 rows2-cols4"},
+		{ArmSDOT, false, "arm64-sdot.bin", "cols30 cols36 rows2-cols4"},
+		{ArmBase, false, "arm64-base.bin", "cols30 cols36 rows2-cols4 rows1-cols8"},
+		{ArmI8MM, true, "arm64-half-i8mm.bin", "cols30 cols36 rows2-cols4"},
+		{ArmSDOT, true, "arm64-half-sdot.bin", "cols30 cols36 rows2-cols4"},
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", "dynquant", cpu.file))
 		if err != nil {
@@ -56,12 +60,12 @@ func TestArmMatrixGoldens(t *testing.T) {
 			if name := string(bytes.TrimRight(h.Name[:], "\x00")); name != g.name || int(h.Tokens) != g.tokens {
 				t.Fatalf("%s: %s of %d tokens, want %s of %d", cpu.file, name, h.Tokens, g.name, g.tokens)
 			}
-			t.Run(cpu.String()+"/"+g.name, func(t *testing.T) {
+			t.Run(strings.TrimSuffix(cpu.file, ".bin")+"/"+g.name, func(t *testing.T) {
 				refused := false
 				for _, prefix := range strings.Fields(cpu.refused) {
 					refused = refused || strings.HasPrefix(g.name, prefix)
 				}
-				m, err := NewArmMatrix(g.weights, cpu.ArmCPU)
+				m, err := NewArmMatrix(g.weights, cpu.ArmCPU, cpu.half)
 				if (err != nil) != refused {
 					t.Fatalf("refused: %v, want %v", err, refused)
 				}
@@ -69,7 +73,12 @@ func TestArmMatrixGoldens(t *testing.T) {
 					return
 				}
 				got := make([]float32, g.tokens*m.rows)
-				m.Mul(got, g.x, g.tokens, 2)
+				x := g.x
+				if cpu.half {
+					x = slices.Clone(x)
+					HalfStore(x, x)
+				}
+				m.Mul(got, x, g.tokens, 2)
 				for i, sum := range sumsOfRows(t, got, m.rows) {
 					if sum != sums[i] {
 						t.Errorf("token %d differs", i)
@@ -92,7 +101,7 @@ func TestArmWraps(t *testing.T) {
 	x[0] = 1
 	w := WeightCodes{Rows: 1, Cols: 16, Block: 16, Bits: 8, Codes: make([]uint8, 16), Scale: []float32{1}}
 	for cpu, want := range map[ArmCPU]int32{ArmI8MM: 15*128*128 - 127*128, ArmSDOT: 15*128*128 - 127*128, ArmBase: 15*128*128 - 127*128 - 7<<16} {
-		m, err := NewArmMatrix(w, cpu)
+		m, err := NewArmMatrix(w, cpu, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,13 +26,13 @@ func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*ke
 	return kernel.NewInt8Matrix(c, threads)
 }
 
-// ArmInt8 is Int8 for the arithmetic of the engine on such a CPU.
-func ArmInt8(m *mnn.Matrix, option kernel.DynOption, cpu kernel.ArmCPU) (*kernel.ArmMatrix, error) {
+// ArmInt8 is Int8 for the arithmetic of the engine on such a CPU, in half precision or not.
+func ArmInt8(m *mnn.Matrix, option kernel.DynOption, cpu kernel.ArmCPU, half bool) (*kernel.ArmMatrix, error) {
 	c, err := codes(m, option, false)
 	if err != nil {
 		return nil, err
 	}
-	return kernel.NewArmMatrix(c, cpu)
+	return kernel.NewArmMatrix(c, cpu, half)
 }
 
 func codes(m *mnn.Matrix, option kernel.DynOption, repack bool) (kernel.WeightCodes, error) {

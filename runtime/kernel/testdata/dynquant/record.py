@@ -11,9 +11,10 @@ With --sums it appends only what is compared of a layer that layers.bin describe
 
     char name[32] | u32 tokens | u32 CRC-32 of the outputs of each token
 
-arm64-*.bin are such files, of the aarch64 wheel 3.6.1 under qemu-aarch64 7.2 with -cpu max (i8mm), cortex-a76 (sdot) and cortex-a72 (base).
+arm64-*.bin are such files, of the aarch64 wheel 3.6.1 under qemu-aarch64 7.2 with -cpu max (i8mm), cortex-a76 (sdot) and cortex-a72 (base);
+arm64-half-*.bin were recorded with --half, at precision low.
 
-Run: python record.py --schema DIR_WITH_MNN.fbs --out layers.bin [--threads N] [--only REGEX] [--large] [--sums]
+Run: python record.py --schema DIR_WITH_MNN.fbs --out layers.bin [--threads N] [--only REGEX] [--large] [--sums] [--half]
 Needs flatc on PATH, numpy and MNN.
 """
 import argparse, json, os, re, struct, subprocess, tempfile, zlib
@@ -60,7 +61,7 @@ def floats(a):
     return [float(v) for v in np.asarray(a, np.float32).ravel()]
 
 
-def run(net, schema, option, x, threads, rows, memory=LOW):
+def run(net, schema, option, x, threads, rows, memory=LOW, precision=HIGH):
     import MNN
     import MNN.nn as nn
     import MNN.expr as F
@@ -69,7 +70,7 @@ def run(net, schema, option, x, threads, rows, memory=LOW):
             json.dump(net, f)
         subprocess.run(["flatc", "-b", "-o", d, schema + "/MNN.fbs", d + "/g.json"], check=True, cwd=d, stderr=subprocess.DEVNULL)
         made = [n for n in os.listdir(d) if n.startswith("g.") and n != "g.json"][0]
-        rt = nn.create_runtime_manager(({"backend": 0, "precision": HIGH, "memory": memory, "numThread": threads},))
+        rt = nn.create_runtime_manager(({"backend": 0, "precision": precision, "memory": memory, "numThread": threads},))
         rt.set_hint(DYNAMIC_QUANT_OPTIONS, option)
         m = nn.load_module_from_file(d + "/" + made, ["x"], ["y"], runtime_manager=rt)
         v = F.const(x.reshape(x.shape[0], x.shape[1], 1, 1), [x.shape[0], x.shape[1], 1, 1], F.NCHW)
@@ -107,6 +108,9 @@ def inputs(c):
         x = (3e-8 * np.sign(x)).astype(np.float32)
     if kind == "positive":
         x = (np.abs(x) + 1).astype(np.float32)
+    if kind == "small":
+        x = (1e-5 * x).astype(np.float32)
+        x[:, ::5] = 0
     if kind == "halves":  # products that fall on .5, where the rounding rules differ
         x = (np.round(x * 4) / 2).clip(-127, 127).astype(np.float32)
         x[:, 0], x[:, 1] = 127, -127
@@ -149,8 +153,13 @@ def cases(large):
         add(f"w1-o{option}-t2", option=option, tokens=2, bits=1)
         add(f"rows1-cols8-w4-o{option}-t3", option=option, tokens=3, rows=1, cols=8, block=8)
         add(f"rows2-cols4-w8-o{option}-t1", option=option, tokens=1, rows=2, cols=4, block=4, bits=8)
+    for option in (0, 2):  # rows enough that the order of operations shows in half precision
+        for bits in (2, 3, 4, 8):
+            add(f"rows64-w{bits}-o{option}-t7", option=option, tokens=7, rows=64, bits=bits)
+        for tokens in (1, 2):  # factors that are infinite in half precision
+            add(f"small-o{option}-t{tokens}", option=option, tokens=tokens, kind="small")
     if large:  # sizes of real layers; too big to commit
-        for bits in (4, 8):
+        for bits in (2, 3, 4, 8):
             for option in (0, 2):
                 for tokens in (1, 257, 513):
                     for block in (64, 1024):
@@ -167,6 +176,7 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--large", action="store_true")
     p.add_argument("--sums", action="store_true")
+    p.add_argument("--half", action="store_true")
     a = p.parse_args()
     with open(a.out, "wb") as f:
         for c in cases(a.large):
@@ -174,7 +184,7 @@ def main():
                 continue
             codes, zero, scale, bias, x = inputs(c)
             net = graph(c, codes, zero, scale, bias)
-            y = run(net, os.path.abspath(a.schema), c["option"], x, a.threads, c["rows"])
+            y = run(net, os.path.abspath(a.schema), c["option"], x, a.threads, c["rows"], precision=LOW if a.half else HIGH)
             if a.sums:
                 f.write(c["name"].encode().ljust(32, b"\0") + struct.pack(f"<I{len(y)}I", len(y), *(zlib.crc32(r.astype("<f4").tobytes()) for r in y)))
                 continue
