@@ -73,7 +73,7 @@ var levels = []struct {
 	{5, []string{"pipeline/stage/stagetest", "internal/fakeadb"}},
 	{6, []string{"cmd/llmexport", "cmd/llmexport-cuda", "cmd/llmexport-sign", "cmd/llmexport-worker", "verify/enginetest", "verify/transformerstest",
 		"verify/tokenizerstest",
-		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/image", "internal/sbom",
+		"internal/depcheck", "internal/fakehub/cmd", "internal/logits", "internal/synthetic", "internal/peers", "internal/quality", "internal/image", "internal/sbom",
 		"internal/transfer/benchhub", "internal/outliers/make"}},
 }
 

@@ -10,7 +10,7 @@
 # (python3 -m venv V; V/bin/pip install MNN==3.6.1 numpy tokenizers). logits.py loads the plug-in and writes or compares logits.
 #
 # Debian 12 packages: g++ glslang-tools spirv-tools xxd ocl-icd-libopencl1 ocl-icd-opencl-dev pocl-opencl-icd libvulkan-dev mesa-vulkan-drivers;
-# for arm64: qemu-user-static. Takes one to two minutes of one core each.
+# for arm64: qemu-user-static. GLSLANG names another glslangValidator: GPUs with cooperative matrices need one from 13 on. Takes one to two minutes of one core each.
 #
 # Why this works: the wheels are built without GPU backends but export MNN's classes, and a backend built as MNN_SEP_BUILD does (a shared
 # library that registers itself when loaded) runs inside the unchanged released engine. The wheels use the old C++ string ABI.
@@ -74,9 +74,10 @@ vulkan)
     mkdir -p "$out/bin"
     cat > "$out/bin/glslangValidator" <<'E'
 #!/bin/bash
-# a shader that this compiler cannot compile (cooperative matrices) becomes an empty one: devices without that extension never use it
-/usr/bin/glslangValidator "$@" && exit 0
-printf '#version 450\nlayout(local_size_x=1) in;\nvoid main(){}\n' > "${@: -1}.comp"; /usr/bin/glslangValidator -V "${@: -1}.comp" -o "${@: -1}"; rm -f "${@: -1}.comp"
+# a shader that this compiler cannot compile (cooperative matrices, before glslang 13) becomes an empty one: devices without that extension never use it
+glslang=${GLSLANG:-/usr/bin/glslangValidator}
+"$glslang" "$@" && exit 0
+echo "empty: $*"; printf '#version 450\nlayout(local_size_x=1) in;\nvoid main(){}\n' > "${@: -1}.comp"; "$glslang" -V "${@: -1}.comp" -o "${@: -1}"; rm -f "${@: -1}.comp"
 E
     chmod +x "$out/bin/glslangValidator"
     (cd "$b/buffer/compiler" && PATH=$out/bin:$PATH nice -n 10 python3 makeshader.py > "$out/shaders.log" 2>&1)

@@ -1,0 +1,53 @@
+"""Runs the packages that gpu.sh packed on the engine's backends and prints how far their logits are from our CPU's.
+
+    gpu.py [--backends cpu,vulkan,opencl] [--jobs 4] [--only REGEX] [--lines FILE]
+
+KL in nats over a prompt of 84 tokens / over 12 single tokens. `cpu` is the engine on this machine's CPU in float, which tells whether the engine itself
+agrees. A backend that cannot be had fails in every row, with the engine's words below the table. --lines appends one JSON object for each run.
+"""
+import argparse, collections, concurrent.futures, json, os, re, subprocess, sys, tempfile
+
+ap = argparse.ArgumentParser()
+ap.add_argument("--backends", default="cpu,vulkan,opencl"); ap.add_argument("--jobs", type=int, default=4); ap.add_argument("--timeout", type=int, default=150)
+ap.add_argument("--only", default=""); ap.add_argument("--lines")
+a = ap.parse_args()
+here = os.path.dirname(os.path.abspath(__file__)); packages = os.path.join(here, "packages")
+libraries = {"opencl": "libMNN_CL.so", "vulkan": "libMNN_Vulkan.so"}
+names = sorted(n[:-4] for n in os.listdir(packages) if n.endswith(".npy") and re.search(a.only, n[:-4]))
+columns = [(b, p) for b in a.backends.split(",") for p in (("high",) if b == "cpu" else ("high", "normal", "low"))]
+words = collections.Counter()
+
+
+def run(name, backend, precision):
+    path = os.path.join(packages, name); env = dict(os.environ)
+    options = {"backend_type": backend, "precision": precision, "memory": "high" if backend == "cpu" else "low"}
+    if backend in libraries: env["MNN_PLUGIN"] = os.path.join(here, libraries[backend])
+    with tempfile.TemporaryDirectory() as tmp:
+        cmd = [sys.executable, os.path.join(here, "logits.py"), path, path + ".json", os.path.join(tmp, "x.npy"), json.dumps(options),
+               "--parts", ",".join(["84"] + 12 * ["1"]), "--against", path + ".npy"]
+        try: p = subprocess.run(cmd, capture_output=True, text=True, errors="replace", env=env, timeout=a.timeout)
+        except subprocess.TimeoutExpired: return {"failed": "timeout"}
+    said = [l for l in (p.stdout + p.stderr).splitlines() if l.strip() and not l.startswith("{")]
+    for l in said: words[f"{backend}: {l[:150]}"] += 1
+    try: res = json.loads(p.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError): return {"failed": f"exit code {p.returncode}", "said": said[-3:]}
+    if any("Can't Find type" in l for l in said): return {"failed": "no backend"}   # the engine took the CPU instead
+    k = res["kl_parts"]
+    return {"own": {"kl_prefill": k[0], "kl_decode": sum(k[1:]) / len(k[1:])}, "max_abs": res["max_abs"], "not_finite": res["not_finite"], "options": options}
+
+
+def cell(r):
+    if "failed" in r: return r["failed"]
+    text = " / ".join(f"{max(v, 0):.1e}" for v in r["own"].values())
+    return text + (f" ({r['not_finite']} not finite)" if r["not_finite"] else "")
+
+
+print("| package | " + " | ".join(f"{b} {p}" for b, p in columns) + " |\n|" + " --- |" * (len(columns) + 1))
+with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+    runs = {(n, c): pool.submit(run, n, *c) for n in names for c in columns}
+    for n in names:
+        print(f"| {n} | " + " | ".join(cell(runs[n, c].result()) for c in columns) + " |", flush=True)
+        if a.lines:
+            with open(a.lines, "a") as f:
+                for c in columns: f.write(json.dumps({"pkg": n, "backend": c[0], "precision": c[1], **runs[n, c].result()}) + "\n")
+print("\nWhat the engine said:\n" + "\n".join(f"{n:5} x {w}" for w, n in words.most_common(40)))

@@ -1,0 +1,52 @@
+#!/bin/bash
+# Packs what a machine with a real GPU needs to compare packages on it with our CPU logits: that machine needs Python with numpy and its driver.
+#
+#   gpu.sh PROGRAM SITE PLUGINS OUT      then carry OUT there and run OUT/run.sh, which prints a table
+#
+# PROGRAM is llmexport. SITE has the wheel of the engine, unpacked, for the Python of that machine; PLUGINS the libraries of the same release that
+# build.sh made, the Vulkan one with GLSLANG set. FAMILIES are checkpoints for packages of 16 bits, QUANTIZED those for 4 bits, too. DEBS is a folder of
+# packages with the loaders of Vulkan and OpenCL, if that machine has none.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd); root=$(cd "$here/../../.." && pwd)
+program=$(realpath "$1"); site=$2; plugins=$3; mkdir -p "$4"
+families=${FAMILIES:-llama gpt2 mistral phi3 gemma2 gemma3_text qwen3_moe mixtral deepseek_v3 gpt_oss lfm2 bamba qwen3_5_text qwen3_next}
+quantized=${QUANTIZED:-llama gemma3_text qwen3_moe lfm2 qwen3_5_text}
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT; out=$work/kit
+mkdir -p "$out/packages" "$out/site" "$out/debs"
+cp -r "$site"/_mnncengine*.so "$site"/MNN "$site"/*.libs "$out/site/"; cp "$plugins"/libMNN_*.so "$here/logits.py" "$here/gpu.py" "$out/"
+[ -z "${DEBS:-}" ] || cp "$DEBS"/*.deb "$out/debs/"
+go build -C "$root" -o "$work/logits" ./internal/logits
+
+add() { # NAME CHECKPOINT OPTIONS...
+  local name=$1 checkpoint=$2; shift 2
+  printf 'version: 1\nname: %s\nmodel: {path: %s}\nquantize: {method: rtn, block: auto}\npublish: [{dir: %s}]\n' "$name" "$checkpoint" "$out/packages/$name" >"$work/recipe.yaml"
+  "$program" run "$work/recipe.yaml" --no-verify --progress none --log-level error --set 'target.engine="3.5"' "$@" >/dev/null
+  python3 - "$name" "$checkpoint/config.json" >"$out/packages/$name.json" <<'P'
+import json, random, sys
+r, config = random.Random(sys.argv[1]), json.load(open(sys.argv[2])); n = config.get("text_config", config)["vocab_size"]
+print(json.dumps([[r.randrange(n) for _ in range(96)]]))
+P
+  "$work/logits" "$out/packages/$name" "$out/packages/$name.json" "$out/packages/$name.npy"
+  "$program" devices --json "$out/packages/$name" >"$out/packages/$name.devices.json"
+}
+for f in $families; do add "$f-16" "$root/pipeline/arch/testdata/$f" --set quantize.bits=16; done
+for f in $quantized; do add "$f-4" "$root/pipeline/arch/testdata/$f" --set quantize.bits=4; done
+for bits in 2 3 5 6 8; do add "llama-$bits" "$root/pipeline/arch/testdata/llama" --set quantize.bits=$bits; done
+for bits in 2 3 4 5 8; do add "llama-$bits-symmetric" "$root/pipeline/arch/testdata/llama" --set quantize.bits=$bits --set quantize.symmetric=true; done
+for bits in 4 8; do add "tiny-$bits" "$root/testdata/tiny-qwen3" --set quantize.bits=$bits; done
+rm -rf "$out/.llmexport"
+tar -C "$out" -czf "$4/kit.tar.gz" .
+cat >"$4/run.sh" <<'R'
+#!/bin/bash
+# Unpacks the kit and prints the table; loaders come to / where there are none. Arguments are those of gpu.py.
+set -e
+here=$(cd "$(dirname "$0")" && pwd); work=${KIT:-/tmp/kit}; mkdir -p "$work"; tar -C "$work" -xzf "$here/kit.tar.gz"
+for l in vulkan OpenCL; do ldconfig -p | grep -q "lib$l.so.1" || for f in "$work"/debs/*; do dpkg -x "$f" /; done; done; ldconfig
+n=/usr/local/nvidia; [ -f $n/share/vulkan/icd.d/nvidia_icd.json ] && export VK_ICD_FILENAMES=${VK_ICD_FILENAMES:-$n/share/vulkan/icd.d/nvidia_icd.json}
+if [ ! -d /etc/OpenCL/vendors ]; then
+  lib=$(ls $n/lib64/libnvidia-opencl.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-opencl.so.1 2>/dev/null | head -1 || true)
+  [ -z "$lib" ] || { mkdir -p /etc/OpenCL/vendors; echo "$lib" >/etc/OpenCL/vendors/nvidia.icd; }
+fi
+cd "$work" && PYTHONPATH=$work/site exec python3 gpu.py "$@"
+R
+chmod +x "$4/run.sh"; ls -l "$4"
