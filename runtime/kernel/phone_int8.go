@@ -132,17 +132,20 @@ func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
 	if len(x) < tokens*m.cols || len(dst) < tokens*m.rows {
 		panic(fmt.Sprintf("internal error: %d by [%d %d] into %d elements", len(x), m.rows, m.cols, len(dst)))
 	}
-	in := make([]armRow, tokens)
+	in, codes := make([]armRow, tokens), make([]float32, tokens*m.cols)
 	Parallel(threads, tokens, func(lo, hi int) {
 		for t := lo; t < hi; t++ {
 			in[t] = m.quantize(x[t*m.cols:][:m.cols], tokens == 1)
+			widen(codes[t*m.cols:][:m.cols], in[t].codes)
 		}
 	})
-	Parallel(threads, m.rows, func(lo, hi int) {
-		for r := lo; r < hi; r++ {
-			for t := range in {
-				dst[t*m.rows+r] = m.mulOne(&in[t], r, m.order(t, tokens), tokens == 1)
-			}
+	const panel = 32
+	Parallel(threads, (m.rows+panel-1)/panel, func(lo, hi int) {
+		w, dots := make([]float32, panel*m.cols), armDots{sums: make([]int32, tokens*panel), part: make([]float32, tokens*panel)}
+		for lo, hi := lo*panel, min(hi*panel, m.rows); lo < hi; lo += panel {
+			n := min(panel, hi-lo)
+			widen(w, m.codes[lo*m.cols:(lo+n)*m.cols])
+			m.panel(dst, in, codes, w, &dots, lo, n)
 		}
 	})
 	if m.half {
@@ -150,11 +153,70 @@ func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
 	}
 }
 
+// widen writes codes to dst.
+func widen(dst []float32, codes []int8) {
+	for i, c := range codes {
+		dst[i] = float32(c)
+	}
+}
+
+// panel computes n outputs from r on of all tokens, whose codes are those of x; w has the codes of the weights.
+func (m *ArmMatrix) panel(dst []float32, in []armRow, x, w []float32, dots *armDots, r, n int) {
+	for b := range m.blocks {
+		if m.wraps {
+			for i := range len(in) * n {
+				at := b * m.block
+				dots.sums[i] = m.dot(in[i/n].codes[at:][:m.block], m.codes[(r+i%n)*m.cols+at:][:m.block])
+			}
+		} else {
+			dots.set(x[b*m.block:], w[b*m.block:], len(in), n, m.block, m.cols)
+		}
+		for t := range in {
+			y, order := dst[t*m.rows+r:][:n], m.order(t, len(in))
+			if b == 0 {
+				clear(y)
+			}
+			for i := range y {
+				y[i] = m.add(y[i], dots.sums[t*n+i], &in[t], r+i, b, order)
+			}
+		}
+	}
+	for t := range in {
+		for i := range n {
+			bias := m.bias[r+i]
+			if len(in) == 1 && m.option != DynBlock {
+				bias += float32(m.tails[r+i] * in[t].zero[0])
+			}
+			dst[t*m.rows+r+i] += bias
+		}
+	}
+}
+
+// armDots are the products of codes of some tokens and some rows, over a block.
+type armDots struct {
+	sums []int32
+	part []float32
+}
+
+// set computes them for the tokens and n rows that begin stride apart in x and w.
+func (d *armDots) set(x, w []float32, tokens, n, block, stride int) {
+	// float32 holds the sums of that many products of codes, whatever their order.
+	const exact = 1 << 24 / (128 * 128)
+	sums, part := d.sums[:tokens*n], d.part[:tokens*n]
+	clear(sums)
+	for lo := 0; lo < block; lo += exact {
+		MatMulT(part, x[lo:], w[lo:], tokens, n, min(exact, block-lo), n, stride, stride)
+		for i, v := range part {
+			sums[i] += int32(v)
+		}
+	}
+}
+
 // armOrder is the order of operations of a kernel.
 type armOrder int
 
 const (
-	// apart is what [ArmMatrix.mulOne] says.
+	// apart is what [ArmMatrix.add] says.
 	apart armOrder = iota
 	// jointScales multiplies D by the product of both scales.
 	jointScales
@@ -174,53 +236,36 @@ func (m *ArmMatrix) order(t, tokens int) armOrder {
 	return apart
 }
 
-// mulOne is output r of a token:
+// add adds block b of output r of a token, whose products add up to dot, to y:
 //
-//	f = D * weight scale, f *= activation scale
+//	f = dot * weight scale, f *= activation scale
 //	f = fused(scaled sum of the codes * weight of code 0 + f)
 //	f = fused(activation zero * sum of the block's weights + f)     DynBlock
-//	y = f + y, and at the end y += bias
+//	y = f + y
 //
-// A decode without DynBlock has zero * sum of the row's weights in the bias.
-func (m *ArmMatrix) mulOne(x *armRow, r int, order armOrder, decode bool) float32 {
-	w := m.codes[r*m.cols:][:m.cols]
-	var y float32
-	for b := range m.blocks {
-		t := &m.terms[r*m.blocks+b]
-		lo, hi := b*m.block, (b+1)*m.block
-		d := float32(m.dot(x.codes[lo:hi], w[lo:hi]))
-		var f float64
-		switch order {
-		case apart:
-			f = float64(float32(float32(d*t.scale) * x.scale[b]))
-		case jointScales:
-			f = float64(float32(d * float32(t.scale*x.scale[b])))
-		case running:
-			f = fma32(float64(d), float64(float32(t.scale*x.scale[b])), float64(y))
-			y = 0
-		}
-		f = fma32(float64(x.sums[b]), float64(t.offset), f)
-		if m.option == DynBlock {
-			f = fma32(float64(x.zero[b]), float64(t.sum), f)
-		}
-		y += float32(f)
+// The bias follows the last block. That of a decode without DynBlock has zero * sum of the row's weights in it.
+func (m *ArmMatrix) add(y float32, dot int32, x *armRow, r, b int, order armOrder) float32 {
+	t, d := &m.terms[r*m.blocks+b], float32(dot)
+	var f float64
+	switch order {
+	case apart:
+		f = float64(float32(float32(d*t.scale) * x.scale[b]))
+	case jointScales:
+		f = float64(float32(d * float32(t.scale*x.scale[b])))
+	case running:
+		f = fma32(float64(d), float64(float32(t.scale*x.scale[b])), float64(y))
+		y = 0
 	}
-	bias := m.bias[r]
-	if decode && m.option != DynBlock {
-		bias += float32(m.tails[r] * x.zero[0])
+	f = fma32(float64(x.sums[b]), float64(t.offset), f)
+	if m.option == DynBlock {
+		f = fma32(float64(x.zero[b]), float64(t.sum), f)
 	}
-	return y + bias
+	return y + float32(f)
 }
 
+// dot is the sum of products where sums of two products are int16, which -128*-128 twice does not fit.
 func (m *ArmMatrix) dot(x, w []int8) int32 {
 	var d int32
-	if !m.wraps {
-		for i, c := range x {
-			d += int32(c) * int32(w[i])
-		}
-		return d
-	}
-	// The sum of two products is an int16 there, which -128*-128 twice does not fit.
 	for i := 0; i < len(x); i += 16 {
 		for j := i; j < i+8; j++ {
 			d += int32(int16(int32(x[j])*int32(w[j]) + int32(x[j+8])*int32(w[j+8])))
