@@ -90,7 +90,7 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 	if src != nil {
 		ev.ref = make([]float32, rows*vocab)
 	}
-	if len(subjects) == 1 && s.runsHalf() {
+	if len(subjects) == 1 && s.runsPhone() {
 		ev.later = 1
 	}
 	decodeFrom := length - min(s.Options.DecodeTokens, length-2)

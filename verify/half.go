@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -9,6 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 const (
@@ -17,17 +19,21 @@ const (
 	halfShare, halfPrompt, halfSingle = 16, 32, 2
 	// largestHalf is the largest finite half. The engine's conversions leave larger values there.
 	largestHalf = 65504
-	// maxHalfKL is the largest divergence that half precision may add: on models that it suits it adds less than 0.001 nats, and 0.02 where
-	// it flips the routers of random weights.
+	// maxHalfKL is the largest divergence that half precision may add, to that of int8 activations as well: on models that it suits it adds less
+	// than 0.001 nats, and 0.02 where it flips the routers of random weights.
 	maxHalfKL = 0.05
 )
 
-// halfRun is what a package computes at `precision: low` on CPUs of phones, next to what it does in float.
+// halfRun is what a package computes on CPUs of phones, next to what it does in float.
 type halfRun struct {
 	tokens int
 	// half has the divergence from the package in float, and float has its likelihoods.
 	half  Series
 	float Sample
+	// halfInt8 has that with int8 activations, too, if the package has them, and int8 what they cost in float32.
+	halfInt8, int8 Series
+	// arm has that of int8 activations alone on arm64, of a package that is not run in half precision.
+	arm Series
 	// beyond is the first op that leaves the range of halves, with its largest magnitude; NaN if it is not a number.
 	beyond string
 	peak   float32
@@ -41,27 +47,47 @@ func HalfTokens(window int) int {
 	return min(max(window/halfShare, halfSingle+2), halfPrompt, window-1)
 }
 
-// halves runs the beginning of the text in half precision.
-func (s *Subject) halves(ctx context.Context) (*halfRun, error) {
+// runsPhone reports whether the package is run as on CPUs of phones.
+func (s *Subject) runsPhone() bool {
+	return s.runsHalf() || s.quantizesActivations() && s.Package.Task() == runtime.Generate
+}
+
+// quantizesActivations reports whether the package lets CPUs compute with int8 activations.
+func (s *Subject) quantizesActivations() bool { return s.Package.Config.Memory == "low" }
+
+// phoneSession is a session that computes as a phone does. What leaves the range of half precision is noted in h.
+func (s *Subject) phoneSession(h *halfRun, mode backend.Mode) (*runtime.Session, error) {
+	o := runtime.Options{Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads}
+	if o.Half = s.runsHalf(); !o.Half {
+		o.Arm = kernel.ArmI8MM
+	}
+	sess, err := runtime.NewSession(s.Package, cpu.Backend{}, o)
+	if err == nil && o.Half {
+		sess.Peaks = func(op *mnn.Op, peak float32) {
+			if h.beyond == "" && !(peak < largestHalf) {
+				h.beyond, h.peak = op.Name, peak
+			}
+		}
+	}
+	return sess, err
+}
+
+// phone runs the beginning of the text as on CPUs of phones.
+func (s *Subject) phone(ctx context.Context) (*halfRun, error) {
 	if s.halved != nil {
 		return s.halved, nil
 	}
-	half, err := runtime.NewSession(s.Package, cpu.Backend{}, runtime.Options{Mode: backend.Float, Half: true, Threads: s.Options.Threads})
-	if err != nil {
-		return nil, err
-	}
 	h := &halfRun{}
-	half.Peaks = func(op *mnn.Op, peak float32) {
-		if h.beyond == "" && !(peak < largestHalf) {
-			h.beyond, h.peak = op.Name, peak
-		}
-	}
+	var err error
 	if s.Package.Task() != runtime.Generate {
-		ids := s.ids()
-		h.tokens = min(halfPrompt, len(ids))
-		_, err = half.Vector(ctx, ids[:h.tokens])
+		var half *runtime.Session
+		if half, err = s.phoneSession(h, backend.Float); err == nil {
+			ids := s.ids()
+			h.tokens = min(halfPrompt, len(ids))
+			_, err = half.Vector(ctx, ids[:h.tokens])
+		}
 	} else {
-		err = h.compare(ctx, s, half)
+		err = h.compare(ctx, s)
 	}
 	if err != nil {
 		return nil, err
@@ -74,46 +100,80 @@ func (s *Subject) halves(ctx context.Context) (*halfRun, error) {
 	return h, nil
 }
 
-// compare feeds both sessions the first tokens of the first window, the last of them one by one.
-func (h *halfRun) compare(ctx context.Context, s *Subject, half *runtime.Session) error {
+// compared are the sessions that are compared with the package in float.
+func (h *halfRun) compared(s *Subject) (all []phoneCompared, err error) {
+	if s.runsHalf() {
+		half, err := s.phoneSession(h, backend.Float)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, phoneCompared{half, &h.half})
+	}
+	if !s.quantizesActivations() {
+		return all, nil
+	}
+	phone, err := s.phoneSession(h, backend.Int8)
+	switch {
+	case errors.Is(err, tensor.ErrUnsupported): // blocks whose columns the engine fills up: nobody knows with what
+		return all, nil
+	case err != nil:
+		return nil, err
+	case !s.runsHalf():
+		return append(all, phoneCompared{phone, &h.arm}), nil
+	}
+	x86, err := s.session(backend.Int8)
+	return append(all, phoneCompared{phone, &h.halfInt8}, phoneCompared{x86, &h.int8}), err
+}
+
+// phoneCompared is a session that is compared with the package in float.
+type phoneCompared struct {
+	session *runtime.Session
+	series  *Series
+}
+
+// compare feeds the sessions the first tokens of the first window, the last of them one by one.
+func (h *halfRun) compare(ctx context.Context, s *Subject) error {
 	windows, err := s.windows()
 	if err != nil {
 		return err
 	}
-	w, vocab := windows[0], s.Package.Vocabulary()
-	rows := tileRows(s.Options, vocab)
+	w := windows[0]
+	rows := tileRows(s.Options, s.Package.Vocabulary())
 	h.tokens = HalfTokens(len(w))
+	compared, err := h.compared(s)
+	if err != nil {
+		return err
+	}
 	float, err := s.session(backend.Float)
 	if err != nil {
 		return err
 	}
-	h.half.begin()
 	h.float.begin()
+	for _, c := range compared {
+		c.series.begin()
+	}
 	for at := 0; at < h.tokens; {
 		n := max(h.tokens-halfSingle-at, 1)
 		if err := float.Feed(ctx, w[at:at+n]); err != nil {
 			return err
 		}
-		got, err := half.Forward(ctx, w[at:at+n])
-		if err != nil {
-			return err
+		for _, c := range compared {
+			if err := c.session.Feed(ctx, w[at:at+n]); err != nil {
+				return err
+			}
 		}
-		var want []float32
-		for i := range n {
-			k := i % rows
-			if k == 0 {
-				if want, err = float.Logits(ctx, i, min(i+rows, n)); err != nil {
+		for from := 0; from < n; from += rows {
+			to := min(from+rows, n)
+			want, err := float.Logits(ctx, from, to)
+			if err != nil {
+				return err
+			}
+			for _, c := range compared {
+				got, err := c.session.Logits(ctx, from, to)
+				if err != nil {
 					return err
 				}
-			}
-			f, g := newRow(want[k*vocab:(k+1)*vocab]), newRow(got[i*vocab:(i+1)*vocab])
-			switch {
-			case !f.finite():
-			case g.finite():
-				h.half.add(rate(g, w[at+i+1], &f, f.top()), true)
-				h.float.add(f.nll(w[at+i+1]))
-			case h.beyond == "":
-				h.beyond, h.peak = "logits", kernel.AbsMax(g.logits)
+				h.add(c.series, want, got, w[at+from+1:at+to+1])
 			}
 		}
 		at += n
@@ -121,13 +181,38 @@ func (h *halfRun) compare(ctx context.Context, s *Subject, half *runtime.Session
 	return nil
 }
 
+// add compares the logits of some positions, whose next tokens are those.
+func (h *halfRun) add(series *Series, want, got []float32, next []int32) {
+	vocab := len(want) / len(next)
+	for i, token := range next {
+		f, g := newRow(want[i*vocab:(i+1)*vocab]), newRow(got[i*vocab:(i+1)*vocab])
+		switch {
+		case !f.finite():
+		case g.finite():
+			series.add(rate(g, token, &f, f.top()), true)
+			if series == &h.half {
+				h.float.add(f.nll(token))
+			}
+		case h.beyond == "":
+			h.beyond, h.peak = "logits", kernel.AbsMax(g.logits)
+		}
+	}
+}
+
 // metrics adds the measurements to those of a manifest.
 func (h *halfRun) metrics(m map[string]manifest.Metric) {
-	if h == nil || h.half.KL.Len() == 0 {
+	if h == nil {
 		return
 	}
-	kl, se := h.half.KL.Mean()
-	m["kl_half"] = manifest.Metric{Value: kl, StdErr: se}
+	for name, series := range map[string]*Series{"kl_half": &h.half, "kl_half_int8": &h.halfInt8, "kl_arm_int8": &h.arm} {
+		if series.KL.Len() > 0 {
+			kl, se := series.KL.Mean()
+			m[name] = manifest.Metric{Value: kl, StdErr: se}
+		}
+	}
+	if h.half.KL.Len() == 0 {
+		return
+	}
 	mean, se := h.half.NLL.Mean()
 	m["perplexity_half"] = manifest.Metric{Value: exp(mean), StdErr: exp(mean) * se}
 	mean, se = h.float.Mean()

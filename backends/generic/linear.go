@@ -1,6 +1,7 @@
 package generic
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -17,8 +18,9 @@ type linear struct {
 	// floats are the weights [rows, cols] if they are kept; otherwise rows are decoded in every call.
 	floats []float32
 	// int8 is set for layers that compute in int8.
-	int8    *kernel.Int8Matrix
-	arm     *kernel.ArmMatrix
+	int8 *kernel.Int8Matrix
+	// arm makes rows lo to hi-1 of a layer that computes in int8 as on arm64, which are not kept.
+	arm     func(lo, hi int) (*kernel.ArmMatrix, error)
 	option  kernel.DynOption
 	threads int
 	// half is set if weights and sums are halves.
@@ -49,12 +51,14 @@ func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backend.Opt
 	}
 	var quantized bool
 	if l.option, quantized = ops.Quantizes(m, replace, o); quantized {
-		switch {
-		case o.Half:
-			l.arm, err = ops.ArmInt8(m, l.option, kernel.ArmI8MM, true)
-			return l, err
-		case o.Arm != 0:
-			l.arm, err = ops.ArmInt8(m, l.option, o.Arm, false)
+		if o.Half || o.Arm != 0 {
+			l.arm = func(lo, hi int) (*kernel.ArmMatrix, error) {
+				if o.Half {
+					return ops.ArmInt8(m, l.option, kernel.ArmI8MM, true, lo, hi)
+				}
+				return ops.ArmInt8(m, l.option, o.Arm, false, lo, hi)
+			}
+			_, err := l.arm(0, min(panel, m.Rows)) // what is wrong with the layer is said now
 			return l, err
 		}
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
@@ -110,8 +114,7 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 		return out, nil // a graph may cut a tensor down to nothing
 	}
 	if l.arm != nil {
-		l.arm.Mul(out.Floats, x.Floats, tokens, l.threads)
-		return out, nil
+		return out, l.runArm(out.Floats, x.Floats, tokens)
 	}
 	if l.int8 != nil {
 		q := quantized.Get().(*kernel.QuantizedRows)
@@ -138,6 +141,25 @@ func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 		}
 	})
 	return out, nil
+}
+
+// armPanel is the number of weight rows that are made and multiplied at a time; activations are quantized again for each.
+const armPanel = 8 * panel
+
+// runArm is run on arm64.
+func (l *linear) runArm(out, x []float32, tokens int) error {
+	rows := l.m.Rows
+	errs := make([]error, (rows+armPanel-1)/armPanel)
+	kernel.Parallel(l.threads, len(errs), func(lo, hi int) {
+		for ; lo < hi; lo++ {
+			from := lo * armPanel
+			w, err := l.arm(from, min(from+armPanel, rows))
+			if errs[lo] = err; err == nil {
+				w.Mul(out[from:], x, tokens, rows)
+			}
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // rows returns rows lo to hi-1 of the weights, at most a panel.

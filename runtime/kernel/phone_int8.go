@@ -73,12 +73,22 @@ type ArmMatrix struct {
 	option            DynOption
 }
 
-// NewArmMatrix converts w, of which it keeps nothing, for `precision: normal`, or `low` if half is set. It fails as [NewInt8Matrix] does, where
-// the engine reads columns that it has only filled up, and in half precision on CPUs that have none.
-func NewArmMatrix(w WeightCodes, cpu ArmCPU, half bool) (*ArmMatrix, error) {
+// ArmForm says what an [ArmMatrix] computes as.
+type ArmForm struct {
+	CPU ArmCPU
+	// Half is `precision: low`, otherwise it is `normal`.
+	Half bool
+	// Rows of the layer, of which the matrix may have some.
+	Rows int
+}
+
+// NewArmMatrix converts w, of which it keeps nothing. It fails as [NewInt8Matrix] does, where the engine reads columns that it has only filled up,
+// and in half precision on CPUs that have none.
+func NewArmMatrix(w WeightCodes, f ArmForm) (*ArmMatrix, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
+	cpu, half := f.CPU, f.Half
 	if half && cpu == ArmBase {
 		return nil, fmt.Errorf("half precision on %s: %w", cpu, tensor.ErrUnsupported)
 	}
@@ -108,7 +118,7 @@ func NewArmMatrix(w WeightCodes, cpu ArmCPU, half bool) (*ArmMatrix, error) {
 				zero = w.Zero[at]
 			}
 			t := weightTerm{scale: alpha, offset: zero - float32(float32(offset)*alpha)}
-			if w.Bits == 4 && w.Rows%tileRows != 0 {
+			if w.Bits == 4 && f.Rows%tileRows != 0 {
 				t.sum = float32(fma32(float64(float32(sum-int32(8*m.block))), float64(alpha), float64(float32(size*zero))))
 			} else {
 				t.sum = float32(fma32(float64(float32(sum)), float64(alpha), float64(float32(size*t.offset))))
@@ -127,29 +137,23 @@ type armRow struct {
 	sums        []float32 // [blocks], of s*c
 }
 
-// Mul computes dst [tokens, rows] of x [tokens, cols] on that many threads, see [Parallel]. x must be finite, and halves in half precision.
-func (m *ArmMatrix) Mul(dst, x []float32, tokens, threads int) {
-	if len(x) < tokens*m.cols || len(dst) < tokens*m.rows {
+// Mul computes the products of x [tokens, cols]; those of a token begin stride after those of the one before in dst. x must be finite, and halves
+// in half precision.
+func (m *ArmMatrix) Mul(dst, x []float32, tokens, stride int) {
+	if tokens < 1 || len(x) < tokens*m.cols || stride < m.rows || len(dst) < (tokens-1)*stride+m.rows {
 		panic(fmt.Sprintf("internal error: %d by [%d %d] into %d elements", len(x), m.rows, m.cols, len(dst)))
 	}
 	in, codes := make([]armRow, tokens), make([]float32, tokens*m.cols)
-	Parallel(threads, tokens, func(lo, hi int) {
-		for t := lo; t < hi; t++ {
-			in[t] = m.quantize(x[t*m.cols:][:m.cols], tokens == 1)
-			widen(codes[t*m.cols:][:m.cols], in[t].codes)
-		}
-	})
+	for t := range in {
+		in[t] = m.quantize(x[t*m.cols:][:m.cols], tokens == 1)
+		widen(codes[t*m.cols:][:m.cols], in[t].codes)
+	}
 	const panel = 32
-	Parallel(threads, (m.rows+panel-1)/panel, func(lo, hi int) {
-		w, dots := make([]float32, panel*m.cols), armDots{sums: make([]int32, tokens*panel), part: make([]float32, tokens*panel)}
-		for lo, hi := lo*panel, min(hi*panel, m.rows); lo < hi; lo += panel {
-			n := min(panel, hi-lo)
-			widen(w, m.codes[lo*m.cols:(lo+n)*m.cols])
-			m.panel(dst, in, codes, w, &dots, lo, n)
-		}
-	})
-	if m.half {
-		HalfStore(dst[:tokens*m.rows], dst[:tokens*m.rows])
+	w, dots := make([]float32, panel*m.cols), armDots{sums: make([]int32, tokens*panel), part: make([]float32, tokens*panel)}
+	for r := 0; r < m.rows; r += panel {
+		n := min(panel, m.rows-r)
+		widen(w, m.codes[r*m.cols:(r+n)*m.cols])
+		m.panel(dst[r:], stride, in, codes, w, &dots, r, n)
 	}
 }
 
@@ -161,7 +165,7 @@ func widen(dst []float32, codes []int8) {
 }
 
 // panel computes n outputs from r on of all tokens, whose codes are those of x; w has the codes of the weights.
-func (m *ArmMatrix) panel(dst []float32, in []armRow, x, w []float32, dots *armDots, r, n int) {
+func (m *ArmMatrix) panel(dst []float32, stride int, in []armRow, x, w []float32, dots *armDots, r, n int) {
 	for b := range m.blocks {
 		if m.wraps {
 			for i := range len(in) * n {
@@ -172,7 +176,7 @@ func (m *ArmMatrix) panel(dst []float32, in []armRow, x, w []float32, dots *armD
 			dots.set(x[b*m.block:], w[b*m.block:], len(in), n, m.block, m.cols)
 		}
 		for t := range in {
-			y, order := dst[t*m.rows+r:][:n], m.order(t, len(in))
+			y, order := dst[t*stride:][:n], m.order(t, len(in))
 			if b == 0 {
 				clear(y)
 			}
@@ -182,12 +186,16 @@ func (m *ArmMatrix) panel(dst []float32, in []armRow, x, w []float32, dots *armD
 		}
 	}
 	for t := range in {
-		for i := range n {
+		y := dst[t*stride:][:n]
+		for i := range y {
 			bias := m.bias[r+i]
 			if len(in) == 1 && m.option != DynBlock {
 				bias += float32(m.tails[r+i] * in[t].zero[0])
 			}
-			dst[t*m.rows+r+i] += bias
+			y[i] += bias
+		}
+		if m.half {
+			HalfStore(y, y)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestArmMatrixGoldens(t *testing.T) {
 				for _, prefix := range strings.Fields(cpu.refused) {
 					refused = refused || strings.HasPrefix(g.name, prefix)
 				}
-				m, err := NewArmMatrix(g.weights, cpu.ArmCPU, cpu.half)
+				m, err := NewArmMatrix(g.weights, ArmForm{cpu.ArmCPU, cpu.half, g.weights.Rows})
 				if (err != nil) != refused {
 					t.Fatalf("refused: %v, want %v", err, refused)
 				}
@@ -79,7 +79,7 @@ func TestArmMatrixGoldens(t *testing.T) {
 					x = slices.Clone(x)
 					HalfStore(x, x)
 				}
-				m.Mul(got, x, g.tokens, 2)
+				m.Mul(got, x, g.tokens, m.rows)
 				for i, sum := range sumsOfRows(t, got, m.rows) {
 					if sum != sums[i] {
 						t.Errorf("token %d differs", i)
@@ -103,7 +103,7 @@ func TestArmWraps(t *testing.T) {
 	w := WeightCodes{Rows: 1, Cols: 16, Block: 16, Bits: 8, Codes: make([]uint8, 16), Scale: []float32{1}}
 	y := map[ArmCPU]float32{}
 	for _, cpu := range []ArmCPU{ArmI8MM, ArmSDOT, ArmBase} {
-		m, err := NewArmMatrix(w, cpu, false)
+		m, err := NewArmMatrix(w, ArmForm{CPU: cpu, Rows: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

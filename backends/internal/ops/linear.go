@@ -26,13 +26,23 @@ func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*ke
 	return kernel.NewInt8Matrix(c, threads)
 }
 
-// ArmInt8 is Int8 for the arithmetic of the engine on such a CPU, in half precision or not.
-func ArmInt8(m *mnn.Matrix, option kernel.DynOption, cpu kernel.ArmCPU, half bool) (*kernel.ArmMatrix, error) {
-	c, err := codes(m, option, false)
-	if err != nil {
-		return nil, err
+// ArmInt8 is Int8 for rows lo to hi-1, a multiple of 32 apart from the last, in the arithmetic of the engine on arm64.
+func ArmInt8(m *mnn.Matrix, option kernel.DynOption, cpu kernel.ArmCPU, half bool, lo, hi int) (*kernel.ArmMatrix, error) {
+	if !m.Linear {
+		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
-	return kernel.NewArmMatrix(c, cpu, half)
+	c := kernel.WeightCodes{
+		Rows: hi - lo, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Codes: make([]uint8, (hi-lo)*m.Cols),
+		Scale: m.Scale[lo*m.Blocks : hi*m.Blocks], Option: option,
+	}
+	m.Unpack(c.Codes, lo, hi)
+	if m.Zero != nil {
+		c.Zero = m.Zero[lo*m.Blocks : hi*m.Blocks]
+	}
+	if m.Bias != nil {
+		c.Bias = m.Bias[lo:hi]
+	}
+	return kernel.NewArmMatrix(c, kernel.ArmForm{CPU: cpu, Half: half, Rows: m.Rows})
 }
 
 func codes(m *mnn.Matrix, option kernel.DynOption, repack bool) (kernel.WeightCodes, error) {
