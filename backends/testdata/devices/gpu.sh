@@ -43,10 +43,12 @@ set -e
 here=$(cd "$(dirname "$0")" && pwd); work=${KIT:-/tmp/kit}; mkdir -p "$work"; tar -C "$work" -xzf "$here/kit.tar.gz"
 for l in vulkan OpenCL; do ldconfig -p | grep -q "lib$l.so.1" || for f in "$work"/debs/*; do dpkg -x "$f" /; done; done; ldconfig
 n=/usr/local/nvidia; [ -f $n/share/vulkan/icd.d/nvidia_icd.json ] && export VK_ICD_FILENAMES=${VK_ICD_FILENAMES:-$n/share/vulkan/icd.d/nvidia_icd.json}
-if [ ! -d /etc/OpenCL/vendors ]; then
-  lib=$(ls $n/lib64/libnvidia-opencl.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-opencl.so.1 2>/dev/null | head -1 || true)
-  [ -z "$lib" ] || { mkdir -p /etc/OpenCL/vendors; echo "$lib" >/etc/OpenCL/vendors/nvidia.icd; }
-fi
+# The engine opens libvulkan.so, which only packages for developers have.
+one=$(ldconfig -p | awk '/libvulkan.so.1 / {print $NF; exit}')
+[ -z "$one" ] || { mkdir -p "$work/lib"; ln -sf "$one" "$work/lib/libvulkan.so"; export LD_LIBRARY_PATH=$work/lib:${LD_LIBRARY_PATH:-}; }
+# Other platforms of OpenCL, such as pocl, stay out of it.
+lib=$(ls $n/lib64/libnvidia-opencl.so.1 /usr/lib/x86_64-linux-gnu/libnvidia-opencl.so.1 2>/dev/null | head -1 || true)
+[ -z "$lib" ] || { mkdir -p "$work/icd"; echo "$lib" >"$work/icd/nvidia.icd"; export OCL_ICD_VENDORS=$work/icd OCL_ICD_FILENAMES=$lib; }
 cd "$work" && PYTHONPATH=$work/site exec python3 gpu.py "$@"
 R
 chmod +x "$4/run.sh"; ls -l "$4"
