@@ -12,19 +12,22 @@ import (
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // halfRecord is what record.py of testdata/half writes of a package: a prompt and single tokens, and the checksums of their logits.
 type halfRecord struct {
 	Checkpoint string   `json:"checkpoint"`
 	Bits       int      `json:"bits"`
+	Precision  string   `json:"precision"`
 	Memory     string   `json:"memory"`
 	Prompt     int      `json:"prompt"`
 	IDs        []int32  `json:"ids"`
 	Rows       []uint32 `json:"rows"`
 }
 
-// In half precision the runtime computes the logits of the released engine on arm64, to the last bit. `make half` compares what it records then.
+// In half precision, and with int8 activations, the runtime computes the logits of the released engine on arm64, to the last bit. `make half`
+// compares what it records then.
 func TestHalf(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv("LLMEXPORT_HALF")
@@ -40,7 +43,7 @@ func TestHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		t.Run(fmt.Sprintf("%s-%d-%s", r.Checkpoint, r.Bits, r.Memory), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s-%d-%s-%s", r.Checkpoint, r.Bits, r.Precision, r.Memory), func(t *testing.T) {
 			if testing.Short() && (r.Checkpoint != "llama" || r.Bits != 8) {
 				t.Skip("long; make test-all runs it")
 			}
@@ -66,9 +69,12 @@ func (r *halfRecord) wrong(t *testing.T) (rows []int) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	o := runtime.Options{Half: true, DynamicOption: p.Config.DynamicOption}
+	o := runtime.Options{Half: r.Precision == "low", DynamicOption: p.Config.DynamicOption}
 	if r.Memory == "low" {
 		o.Mode = backend.Int8
+	}
+	if !o.Half {
+		o.Arm = kernel.ArmI8MM
 	}
 	s, err := runtime.NewSession(p, cpu.Backend{}, o)
 	if err != nil {

@@ -38,6 +38,35 @@ func ArmSiLU(dst, x []float32) {
 	}
 }
 
+// ArmSigmoid writes 1 / (1 + exp(-x)) to dst. It panics unless both have the same length.
+//
+// Emulates MNNSigmoid (CommonOptFunction.cpp) and MNNExp.
+func ArmSigmoid(dst, x []float32) {
+	checkTwo("ArmSigmoid", dst, x)
+	for i, v := range x {
+		dst[i] = 1 / (1 + armExp(-v))
+	}
+}
+
+// ArmGELU is [EngineGELU] with no step fused. It panics unless both have the same length.
+//
+// Emulates MNNGelu.S (arm/arm64).
+func ArmGELU(dst, x []float32) {
+	checkTwo("ArmGELU", dst, x)
+	for i, v := range x {
+		y := float32(float32(float32(float32(v*v)*v)*geluCubic)+v) * geluRoot
+		y = min(max(y, -5), 5)
+		y2 := float32(y * y)
+		a := float32((y2+378)*y2) + 17325
+		a = float32(a*y2) + 135135
+		b := float32(y2*28) + 3150
+		b = float32(b*y2) + 62370
+		b = float32(b*y2) + 135135
+		t := max(min(float32(a*y)/b, 1), -1)
+		dst[i] = float32((t+1)*v) * .5
+	}
+}
+
 // ArmRMSNormRows writes x / sqrt(mean(x²) + eps) * gamma to dst, for each row of x [rows, len(gamma)]:
 //
 //	lane l = x[l]² + x[l+16]² + ...                            over the full groups of sixteen, and likewise

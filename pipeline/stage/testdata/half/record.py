@@ -1,4 +1,4 @@
-"""Records the logits of the released engine in half precision, which TestHalf compares with those of this program's runtime.
+"""Records the logits of the released engine on arm64, in half precision and with int8 activations, which TestHalf compares with those of this program's runtime.
 
     record.py PROGRAM PYTHON DIR > recorded.json
 
@@ -26,10 +26,12 @@ for name, bits in packages:
     vocab = json.load(open(os.path.join(checkpoint, "config.json")))["vocab_size"]
     r = random.Random(name.split("-")[0]); window = [r.randrange(vocab) for _ in range(sum(parts))]
     json.dump([window], open(ids, "w"))
-    for memory in ["high"] if bits == 16 else ["high", "low"]:
-        options = json.dumps({"precision": "low", "memory": memory})
+    ways = [("low", "high")] + [("low", "low")] * (bits < 16)
+    if bits == 8 and name not in ("gemma2", "qwen3_5_text"): ways.append(("normal", "low"))   # the runtime does not repeat all of those ops in float32
+    for precision, memory in ways:
+        options = json.dumps({"precision": precision, "memory": memory})
         subprocess.run([python, os.path.join(root, "backends/testdata/devices/logits.py"), pkg, ids, npy, options, "--parts", ",".join(map(str, parts))],
                        check=True, stdout=sys.stderr, env={**os.environ, "CPU": "max"})
         rows = [zlib.crc32((row.astype("<f4") + np.float32(0)).tobytes()) for row in np.load(npy)[0]]
-        out.append(json.dumps({"checkpoint": name, "bits": bits, "memory": memory, "prompt": parts[0], "ids": window, "rows": rows}))
+        out.append(json.dumps({"checkpoint": name, "bits": bits, "precision": precision, "memory": memory, "prompt": parts[0], "ids": window, "rows": rows}))
 print("[\n" + ",\n".join(out) + "\n]")
