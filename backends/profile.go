@@ -95,7 +95,7 @@ type Rule struct {
 	Until string `json:"until,omitempty"`
 	// Phase is "prefill" or "decode" if only prompts or only single tokens are affected.
 	Phase string `json:"phase,omitempty"`
-	// Device, if not empty, restricts the rule to a kind of device, such as [Narrow].
+	// Device, if not empty, restricts the rule to a kind of device: [Narrow] or, where it is known, a family of GPUs of [SOCNames].
 	Device string `json:"device,omitempty"`
 	// When is what a package has to have.
 	When Condition `json:"when"`
@@ -251,7 +251,13 @@ func (r *Rule) Engines() string {
 
 // on reports whether the rule concerns the devices of a setting.
 func (r *Rule) on(s Settings) bool {
-	return r.Device != Narrow || !slices.ContainsFunc(known.SOCs, func(x SOC) bool { return x.Name == s.SOC && x.Wide })
+	switch r.Device {
+	case "":
+		return true
+	case Narrow:
+		return !slices.ContainsFunc(known.SOCs, func(x SOC) bool { return x.Name == s.SOC && x.Wide })
+	}
+	return r.Device == s.SOC
 }
 
 // Problems lists the rules that hold for a package on any known engine release from minimum on, such as "3.6.0".

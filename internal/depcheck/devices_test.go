@@ -47,6 +47,7 @@ func TestDevicesDoc(t *testing.T) {
 type devicesCell struct {
 	Engine        string   `json:"engine"`
 	Package       string   `json:"package"`
+	SOC           string   `json:"soc"`
 	Precision     string   `json:"precision"`
 	Memory        string   `json:"memory"`
 	AttentionMode int      `json:"attention_mode"`
@@ -85,8 +86,8 @@ func devicesTables(t *testing.T) string {
 			t.Fatalf("no profile for %s", c.Engine)
 		}
 		p, f := backends.Profiles()[i], m.Packages[c.Package]
-		v, problems := p.Judge(&f, backends.Settings{Precision: c.Precision, Memory: c.Memory, AttentionMode: c.AttentionMode}, release)
-		at := p.Title + " " + release
+		v, problems := p.Judge(&f, backends.Settings{Precision: c.Precision, Memory: c.Memory, AttentionMode: c.AttentionMode, SOC: c.SOC}, release)
+		at := strings.TrimSpace(p.Title + " " + release + " " + c.SOC)
 		if verdicts[at] == nil {
 			verdicts[at] = map[backends.Verdict]int{}
 		}
