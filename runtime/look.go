@@ -129,7 +129,6 @@ func (c *Config) Around(q *Prompt, clip int) (before, after string) {
 // numbered returns the tokens of a picture that follows others in a prompt. Engines count pictures from the first one that they read, the
 // library from the first one of a conversation.
 func (p *Package) numbered(to, q *Prompt) []int32 {
-	c := p.Config
 	if v := p.Visual(); v == nil || !v.reads(mnn.SizesInput) || len(q.Pictures) == 0 || q.Clip() {
 		return q.Tokens
 	}
@@ -139,8 +138,7 @@ func (p *Package) numbered(to, q *Prompt) []int32 {
 			n++
 		}
 	}
-	number := append([]int32{c.NumberStart}, p.Tokenizer.Encode(strconv.Itoa(n))...)
-	return append(number, q.Tokens[max(0, slices.Index(q.Tokens, c.NumberEnd)):]...)
+	return append(p.number(n), q.Tokens[len(p.number(0)):]...)
 }
 
 // Append appends q to p. Two pictures or two clips without a token between them are a tensor.ErrUnsupported.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/llmexport/llmexport/runtime/backend"
 	"github.com/llmexport/llmexport/runtime/picture"
@@ -47,11 +48,14 @@ const viewSide = 70
 // bucket is the row or column of the square for a row or column of a view that has so many, in the engine's arithmetic.
 func bucket(i, n int) int32 { return int32(float32(float32(i)/float32(n)) * viewSide) }
 
+// number returns the tokens that the engine writes before picture n of a tower of slices.
+func (p *Package) number(n int) []int32 {
+	return append(append([]int32{p.Config.NumberStart}, p.Tokenizer.Encode(strconv.Itoa(n))...), p.Config.NumberEnd)
+}
+
 // frameSlices returns the tokens that the engine puts in place of the first picture, each of whose views has so many rows.
 func (t *Tower) frameSlices(v *picture.Views, rows int) []int32 {
-	c := t.pkg.Config
-	out := append([]int32{c.NumberStart}, t.pkg.Tokenizer.Encode("0")...)
-	out = append(out, c.NumberEnd)
+	c, out := t.pkg.Config, t.pkg.number(0)
 	start, end := c.VisionStart, c.VisionEnd
 	for range v.Images {
 		out = append(append(append(out, start), slices.Repeat([]int32{c.ImagePad}, rows)...), end)

@@ -148,10 +148,10 @@ func TestConformer(t *testing.T) {
 	}
 }
 
-// Clips become rows for each 80 ms and a last one, or are refused with the reason.
-func TestConformerLengths(t *testing.T) {
-	t.Parallel()
-	dir, err := goodFormers()
+// openEar opens a package and its encoder of sound.
+func openEar(t *testing.T, good func() (string, error)) (*runtime.Package, *runtime.Ear) {
+	t.Helper()
+	dir, err := good()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,11 +159,18 @@ func TestConformerLengths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
 	ear, err := runtime.NewEar(p, cpu.Backend{}, runtime.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p, ear
+}
+
+// Clips become rows for each 80 ms and a last one, or are refused with the reason.
+func TestConformerLengths(t *testing.T) {
+	t.Parallel()
+	p, ear := openEar(t, goodFormers)
 	for samples, want := range map[int]string{
 		200: "too short", 479: "too short", 480: "1 rows", 1279: "1 rows", 1280: "2 rows", 16000: "13 rows", 120*16000 + 160: "longer than the 120 s",
 	} {
@@ -221,19 +228,7 @@ func TestClipLengths(t *testing.T) {
 		t.Skip("long; make test-all runs it")
 	}
 	t.Parallel()
-	dir, err := goodExact()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := runtime.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	ear, err := runtime.NewEar(p, cpu.Backend{}, runtime.Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, ear := openEar(t, goodExact)
 	for _, c := range []struct {
 		samples, rows int
 		refused       string

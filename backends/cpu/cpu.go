@@ -126,7 +126,7 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 			left.cache -= 4 * size
 		}
 		opened := e.expert && o.Replace == nil && o.CacheBytes == 0 && !left.keeps(p)
-		pieced := !e.expert && o.Mode == backend.Int8 && !left.lays(p)
+		pieced := !e.expert && o.Mode == backend.Int8 && !left.keepsCodes(p)
 		layer := func(threads int) {
 			if opened {
 				e.linears[i], errs[i] = openedLinear(op, p, w, o)

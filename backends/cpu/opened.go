@@ -19,8 +19,8 @@ type room struct {
 	limited bool
 }
 
-// lays reports whether a layer that is no expert may keep its codes in the form that the kernel reads, and takes their memory.
-func (r *room) lays(c *mnn.Convolution) bool {
+// keepsCodes reports whether there is memory for the codes of a layer, of any but experts, in the form that the kernel reads, and takes it.
+func (r *room) keepsCodes(c *mnn.Convolution) bool {
 	if !r.limited {
 		return true
 	}

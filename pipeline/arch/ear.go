@@ -91,21 +91,21 @@ func (e *Ear) Rows(frames int) int {
 func (e *Ear) Distances() []float32 {
 	n := e.States(e.Frames)
 	out := make([]float32, 0, (2*n-1)*e.Hidden)
-	rates := relativeRates(e.Hidden)
+	rates := RelativeRates(e.Hidden)
 	for d := n - 1; d > -n; d-- {
 		for _, rate := range rates {
-			sin, cos := kernel.Sincos(float64(float32(d) * rate))
+			sin, cos := kernel.Sincos(float64(float32(d) * float32(rate)))
 			out = append(out, float32(sin), float32(cos))
 		}
 	}
 	return out
 }
 
-// relativeRates are the radians by which the pairs of the vectors of [Relative] turn from a distance to the next.
-func relativeRates(hidden int) []float32 {
-	rates := make([]float32, hidden/2)
-	for k := range rates {
-		rates[k] = float32(kernel.Exp(-math.Ln10 * 4 * float64(2*k) / float64(hidden)))
+// RelativeRates are the radians by which the pairs of the vectors of [Relative] turn from a distance to the next.
+func RelativeRates(hidden int) []float64 {
+	rates := make([]float64, hidden/2)
+	for n := range rates {
+		rates[n] = kernel.Exp(-4 * math.Ln10 * float64(2*n) / float64(hidden))
 	}
 	return rates
 }

@@ -171,7 +171,7 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	switch {
 	case c.family == "lfm2_vl":
 		c.tieLFM2(text)
-	case c.family == "lfm2_audio": // there is no other head, whatever lfm says
+	case c.family == "lfm2_audio": // the head is the embedding table, whatever tie_word_embeddings says
 		for _, key := range []string{"tie_word_embeddings", "tie_embedding"} {
 			text.fields.values[key] = true
 		}

@@ -143,8 +143,8 @@ func Verification(ref *reference.Model, d *arch.Decoder, length int) Demand {
 	return Demand{fmt.Sprintf("verification with windows of %d tokens", length), max(VerifyShare*least, together)}
 }
 
-// tables is how often the scales and zero terms of the head are in memory as floats, counting the session in half precision and what
-// the collector has not taken yet: with 3, two layers of a model 1024 wide with 151,936 tokens exceeded their limit by 68 MiB.
+// tables is how often the scales and zero terms of the head are in memory as floats, counting the session in half precision and
+// garbage that is not collected yet: with 3, two layers of a model 1024 wide with 151,936 tokens exceeded their limit by 68 MiB.
 // scaled are the columns of a block.
 const tables, scaled = 7, 64
 

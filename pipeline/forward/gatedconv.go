@@ -113,17 +113,15 @@ func (c gatedConv) record(ctx context.Context, s *space, x []float32) ([]float32
 	return y, func(dy []float32, v Visitor) ([]float32, error) { return c.back(s, w, dy, v), nil }, nil
 }
 
-// back turns dy, the gradient of the input of Out, into that of the input of the block. It changes dy.
+// back turns dy, the gradient of the input of Out, into that of the input of the block. It changes w.
 func (c gatedConv) back(s *space, w *gatedConvolved, dy []float32, v Visitor) []float32 {
 	hidden := c.Out.Weight.Cols
-	for i, x := range w.y {
-		p := sigmoid(float64(x))
-		dy[i] = float32(float64(dy[i]) * p * (1 + float64(float64(x)*(1-p))))
-	}
+	silu := &activation{Activation: arch.SiLU}
+	s.pieces(len(dy), func(lo, hi int) { silu.back(dy[lo:hi], w.y[lo:hi], nil) })
 	taps := slices.Clone(w.taps)
 	slices.Reverse(taps)
 	dg := s.take(hidden)
-	s.around(dg, dy, taps, make([]float32, hidden))
+	s.around(dg, w.y, taps, make([]float32, hidden))
 	s.eachToken(func(i int) {
 		a, b := w.in[2*i*hidden:(2*i+1)*hidden], w.in[(2*i+1)*hidden:][:hidden]
 		for k, d := range dg[i*hidden : (i+1)*hidden] {

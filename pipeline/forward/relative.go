@@ -3,7 +3,6 @@ package forward
 import (
 	"cmp"
 	"fmt"
-	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -54,7 +53,7 @@ func (r relative) parts(s *space, q, k []float32) ([]part, error) {
 			kernel.MatMul(turned[h*r.hidden:], placed[h*r.dim:], v[2][h*r.dim*r.hidden:], s.tokens(), r.hidden, r.dim, r.heads*r.hidden, width, r.hidden)
 		}
 	})
-	rates := relativeRates(r.hidden)
+	rates := arch.RelativeRates(r.hidden)
 	r.turn(s, turned, rates)
 	s.eachToken(func(j int) {
 		for n, rate := range rates {
@@ -63,15 +62,6 @@ func (r relative) parts(s *space, q, k []float32) ([]part, error) {
 		}
 	})
 	return []part{{q: q, k: k, dim: r.dim}, {q: turned, k: keys, dim: r.hidden, one: true}}, nil
-}
-
-// relativeRates are the radians by which a pair turns from a distance to the next.
-func relativeRates(hidden int) []float64 {
-	rates := make([]float64, hidden/2)
-	for n := range rates {
-		rates[n] = kernel.Exp(-4 * math.Ln10 * float64(2*n) / float64(hidden))
-	}
-	return rates
 }
 
 // turn replaces the pairs (a, b) of x [tokens, heads, hidden] by (b sin - a cos, a sin + b cos) of their angles at the positions of tokens. It
@@ -97,7 +87,7 @@ func (r relative) back(s *space, dq, turned []float32) error {
 	if err != nil {
 		return err
 	}
-	r.turn(s, turned, relativeRates(r.hidden))
+	r.turn(s, turned, arch.RelativeRates(r.hidden))
 	width := r.heads * r.dim
 	dp := s.take(width)
 	kernel.Parallel(s.threads, r.heads, func(h, end int) {

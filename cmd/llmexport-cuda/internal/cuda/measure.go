@@ -182,39 +182,31 @@ func differ(got, want []float32) (n int) {
 }
 
 func (e *Engine) measureLinear(s Shape, tokens, times int) Measured {
-	m, n, k := tokens, s.Rows, s.Cols
-	a, b := drawn(m*k, 1), drawn(n*k, 2)
-	var packed, rows kernel.Packed
-	packed.Pack(b, n, k, k)
-	rows.Pack(a, m, k, k)
-	flop := 2 * float64(m) * float64(n) * float64(k)
-	r := Measured{Product: "linear", Tokens: tokens, Shape: s}
-	onCard := func(at uint64) factor { return panels(at, k) }
-	e.measureKernel(&r, matrixOf(rows.Factor(), m, k), matrixOf(packed.Factor(), n, k), onCard, onCard, m, n, k, false, flop, times)
-	got, want := make([]float32, m*n), make([]float32, m*n)
-	p := &kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n,
-		Parts: []kernel.Part{{A: kernel.Factor{Data: a, Layout: kernel.ByRow, Stride: k}, B: packed.Factor(), K: k}}}
-	e.measureWhole(&r, p, want, func() {
-		const part = 128
-		kernel.Parallel(0, (n+part-1)/part*((m+part-1)/part), func(u, end int) {
-			for ; u < end; u++ {
-				across := (n + part - 1) / part
-				i, j := u/across*part, u%across*part
-				packed.MulT(want[i*n:], a[i*k:], min(part, m-i), n, k, j, min(j+part, n))
-			}
-		})
-	}, flop, times)
-	return r
+	n, k := s.Rows, s.Cols
+	var packed kernel.Packed
+	packed.Pack(drawn(n*k, 2), n, k, k)
+	return e.measureRows(Measured{Product: "linear", Tokens: tokens, Shape: s}, packed.Factor(), n, k, times,
+		func(dst, a []float32, rows, from, to int) { packed.MulT(dst, a, rows, n, k, from, to) })
 }
 
 func (e *Engine) measureBackward(s Shape, tokens, times int) Measured {
-	m, n, k := tokens, s.Cols, s.Rows
-	a, b := drawn(m*k, 1), drawn(n*k, 2)
+	n, k := s.Cols, s.Rows
+	b := drawn(n*k, 2)
+	right := kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}
+	return e.measureRows(Measured{Product: "backward", Tokens: tokens, Shape: s}, right, n, k, times,
+		func(dst, a []float32, rows, from, to int) {
+			kernel.MatMul(dst[from:], a, b[from:], rows, to-from, k, n, k, n)
+		})
+}
+
+// measureRows measures a product of rows [tokens, k] and a factor of n columns. multiply computes columns from to to-1 of some rows on the
+// CPU.
+func (e *Engine) measureRows(r Measured, right kernel.Factor, n, k, times int, multiply func(dst, a []float32, rows, from, to int)) Measured {
+	m := r.Tokens
+	a := drawn(m*k, 1)
 	var rows kernel.Packed
 	rows.Pack(a, m, k, k)
 	flop := 2 * float64(m) * float64(n) * float64(k)
-	r := Measured{Product: "backward", Tokens: tokens, Shape: s}
-	right := kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}
 	e.measureKernel(&r, matrixOf(rows.Factor(), m, k), matrixOf(right, n, k), func(at uint64) factor { return panels(at, k) },
 		func(at uint64) factor { return factorOf(right, at, n, k) }, m, n, k, false, flop, times)
 	got, want := make([]float32, m*n), make([]float32, m*n)
@@ -222,11 +214,11 @@ func (e *Engine) measureBackward(s Shape, tokens, times int) Measured {
 		Parts: []kernel.Part{{A: kernel.Factor{Data: a, Layout: kernel.ByRow, Stride: k}, B: right, K: k}}}
 	e.measureWhole(&r, p, want, func() {
 		const part = 128
-		kernel.Parallel(0, (n+part-1)/part*((m+part-1)/part), func(u, end int) {
+		across := (n + part - 1) / part
+		kernel.Parallel(0, across*((m+part-1)/part), func(u, end int) {
 			for ; u < end; u++ {
-				across := (n + part - 1) / part
 				i, j := u/across*part, u%across*part
-				kernel.MatMul(want[i*n+j:], a[i*k:], b[j:], min(part, m-i), min(part, n-j), k, n, k, n)
+				multiply(want[i*n:], a[i*k:], min(part, m-i), j, min(j+part, n))
 			}
 		})
 	}, flop, times)
