@@ -100,39 +100,42 @@ func (s *Subject) phone(ctx context.Context) (*halfRun, error) {
 	return h, nil
 }
 
-// compared are the sessions that are compared with the package in float.
-func (h *halfRun) compared(s *Subject) (all []phoneCompared, err error) {
+// compare compares what phones compute with the package in float, in half precision and with activations in int8. One session runs
+// at a time, because its operators compute the logits of all positions at once.
+func (h *halfRun) compare(ctx context.Context, s *Subject) error {
 	if s.runsHalf() {
 		half, err := s.phoneSession(h, backend.Float)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, phoneCompared{half, &h.half})
+		if err := h.follow(ctx, s, half, &h.half); err != nil {
+			return err
+		}
 	}
 	if !s.quantizesActivations() {
-		return all, nil
+		return nil
 	}
 	phone, err := s.phoneSession(h, backend.Int8)
 	switch {
 	case errors.Is(err, tensor.ErrUnsupported): // blocks whose columns the engine fills up: nobody knows with what
-		return all, nil
+		return nil
 	case err != nil:
-		return nil, err
+		return err
 	case !s.runsHalf():
-		return append(all, phoneCompared{phone, &h.arm}), nil
+		return h.follow(ctx, s, phone, &h.arm)
+	}
+	if err := h.follow(ctx, s, phone, &h.halfInt8); err != nil {
+		return err
 	}
 	x86, err := s.session(backend.Int8)
-	return append(all, phoneCompared{phone, &h.halfInt8}, phoneCompared{x86, &h.int8}), err
+	if err != nil {
+		return err
+	}
+	return h.follow(ctx, s, x86, &h.int8)
 }
 
-// phoneCompared is a session that is compared with the package in float.
-type phoneCompared struct {
-	session *runtime.Session
-	series  *Series
-}
-
-// compare feeds the sessions the first tokens of the first window, the last of them one by one.
-func (h *halfRun) compare(ctx context.Context, s *Subject) error {
+// follow feeds a session and the package in float the first tokens of the first window, the last of them one by one.
+func (h *halfRun) follow(ctx context.Context, s *Subject, session *runtime.Session, series *Series) error {
 	windows, err := s.windows()
 	if err != nil {
 		return err
@@ -140,25 +143,18 @@ func (h *halfRun) compare(ctx context.Context, s *Subject) error {
 	w := windows[0]
 	rows := tileRows(s.Options, s.Package.Vocabulary())
 	h.tokens = HalfTokens(len(w))
-	compared, err := h.compared(s)
-	if err != nil {
-		return err
-	}
 	float, err := s.session(backend.Float)
 	if err != nil {
 		return err
 	}
-	h.float.begin()
-	for _, c := range compared {
-		c.series.begin()
+	if series == &h.half {
+		h.float.begin()
 	}
+	series.begin()
 	for at := 0; at < h.tokens; {
 		n := max(h.tokens-halfSingle-at, 1)
-		if err := float.Feed(ctx, w[at:at+n]); err != nil {
-			return err
-		}
-		for _, c := range compared {
-			if err := c.session.Feed(ctx, w[at:at+n]); err != nil {
+		for _, x := range []*runtime.Session{float, session} {
+			if err := x.Feed(ctx, w[at:at+n]); err != nil {
 				return err
 			}
 		}
@@ -168,13 +164,11 @@ func (h *halfRun) compare(ctx context.Context, s *Subject) error {
 			if err != nil {
 				return err
 			}
-			for _, c := range compared {
-				got, err := c.session.Logits(ctx, from, to)
-				if err != nil {
-					return err
-				}
-				h.add(c.series, want, got, w[at+from+1:at+to+1])
+			got, err := session.Logits(ctx, from, to)
+			if err != nil {
+				return err
 			}
+			h.add(series, want, got, w[at+from+1:at+to+1])
 		}
 		at += n
 	}
