@@ -146,16 +146,17 @@ worker: ## build llmexport-worker, a module of its own, into bin/
 demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
 
-# Heaps of tests are small, so that collecting garbage would take a seventh of the time.
+# Heaps of tests are small, so that collecting garbage would take a seventh of the time. The limit keeps buffers of models that
+# are gone from growing the next heap.
 .PHONY: test
 test: ## vet, and run all tests except the long ones
-	GOGC=400 go test -vet=all -short -timeout 10m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(TESTFLAGS) ./...
+	GOGC=400 GOMEMLIMIT=2GiB go test -vet=all -short -timeout 10m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(TESTFLAGS) ./...
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens
 	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=".venv*" --exclude-dir=.git --exclude-dir=llmexport-sign --exclude-dir=llmexport-worker --exclude-dir=llmexport-cuda 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
 	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
-	GOGC=400 go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
+	GOGC=400 GOMEMLIMIT=2GiB go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
 
 .PHONY: test-all
 test-all: test test-long ## test everything

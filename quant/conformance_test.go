@@ -43,6 +43,7 @@ func methods(t *testing.T) map[string]quant.Method {
 // Every method keeps its promises.
 func TestMethods(t *testing.T) {
 	t.Parallel()
+	// quanttest tries fewer forms if testing.Short().
 	for name, m := range methods(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -269,6 +269,9 @@ func TestShownTowers(t *testing.T) {
 // A budget chooses for the tower and the text model together where pictures are named, and for the text model alone where not. The former is
 // closer to the source on pictures of another kind.
 func TestShownBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	pictures, clips := t.TempDir(), t.TempDir()
 	drawnPictures(t, pictures, 16)
@@ -278,9 +281,6 @@ func TestShownBudget(t *testing.T) {
 		{"qwen3_vl", "visual", "7.5", "calibrate.pictures=" + filepath.ToSlash(pictures)},
 		{"qwen2_audio", "audio", "7.5", "calibrate.sounds=" + filepath.ToSlash(clips)},
 	} {
-		if testing.Short() && tt.family != "llava" {
-			continue
-		}
 		t.Run(tt.family, func(t *testing.T) {
 			t.Parallel()
 			specs := func(overrides ...string) (tower, text map[string]int, kl float64) {
