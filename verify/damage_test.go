@@ -484,6 +484,9 @@ func (d *damage) make(t *testing.T) *verify.Subject {
 	if !slices.Contains(d.fails, "positions") {
 		s.Package.Config.MaxPositions = 0 // skips the most expensive check where it cannot detect anything
 	}
+	if testing.Short() && !slices.Contains(d.fails, "activations") {
+		s.Package.Config.Precision = "high" // skips half precision likewise
+	}
 	if d.subject != nil {
 		d.subject(t, s)
 	}

@@ -102,6 +102,9 @@ func TestShownPackages(t *testing.T) {
 		{"parquet", "llava", "pictures", "visual", "pictures", parquetFile},
 		{"clips", "qwen2_audio", "clips", "audio", "sounds", clips},
 	} {
+		if testing.Short() && tt.name == "parquet" {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWork(t, families+tt.family, watch+untrained+"\nquantize: {block: auto, method: gptq}")
