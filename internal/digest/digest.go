@@ -58,16 +58,19 @@ func (h Hash) Hex() string { return hex.EncodeToString(h.Sum(nil)) }
 // Digest is the digest of what was written so far.
 func (h Hash) Digest() Digest { return Digest(prefix + h.Hex()) }
 
-// chunk is how much Read reads between two looks at the context, in bytes.
-const chunk = 1 << 20
+// chunk is how much Read reads between two looks at the context, in bytes. The first one is small, as most files are.
+const first, chunk = 4 << 10, 1 << 20
 
 // Read reads r to its end, or until ctx does, and returns the number of bytes and their digest. With an io.TeeReader it
 // hashes a copy while that is made. Errors are those of r or ctx.
 func Read(ctx context.Context, r io.Reader) (n int64, d Digest, err error) {
-	h, buf := New(), make([]byte, chunk)
+	h, buf := New(), make([]byte, first)
 	for {
 		if ctx.Err() != nil {
 			return 0, "", context.Cause(ctx)
+		}
+		if n >= first && len(buf) == first {
+			buf = make([]byte, chunk)
 		}
 		k, err := r.Read(buf)
 		h.Write(buf[:k])
