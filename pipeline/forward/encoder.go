@@ -99,7 +99,12 @@ func (e *Encoder) final() [][]*arch.Linear {
 	if e.ear != nil {
 		return [][]*arch.Linear{{&e.ear.ear.Out}}
 	}
-	return inputs(&e.tower.tower.Projector)
+	groups := inputs(&e.tower.tower.Projector)
+	if s := e.tower.tower.Slices; s != nil {
+		a := &s.Attention
+		groups = append([][]*arch.Linear{{&s.Enter}, {&a.V}, {&a.Q}, {&a.K}, {&a.O}}, groups...)
+	}
+	return groups
 }
 
 // inputs groups the linear layers of a projector by what they read.
@@ -143,6 +148,8 @@ func (e *Encoder) Count(s Shown) int {
 		return e.ear.ear.Rows(s.Width)
 	case !e.tower.tower.Grid:
 		return e.tower.tower.Rows()
+	case e.tower.tower.Slices != nil:
+		return e.tower.tower.Slices.Queries.Rows
 	}
 	return s.Height * s.Width / (e.tower.tower.Cell * e.tower.tower.Cell)
 }

@@ -78,8 +78,6 @@ func (c *Calibrate) checkShown(sec recipes.Section, src *source.Source) error {
 		return sec.Errorf("pictures", "the model has no tower that reads pictures")
 	case c.Pictures != nil && len(src.Model.Towers[0].Stages) > 0:
 		return sec.Errorf("pictures", "a tower of convolutions cannot be calibrated with pictures; it is rounded to nearest without them")
-	case c.Pictures != nil && src.Model.Towers[0].Slices != nil:
-		return sec.Errorf("pictures", "a tower of an overview and slices cannot be calibrated with pictures; it is rounded to nearest without them")
 	case c.Sounds != nil && src.Model.Ear == nil:
 		return sec.Errorf("sounds", "the model has no part that reads sound")
 	}
@@ -208,6 +206,9 @@ func lookAt(b []byte, src *source.Source, s *seenShown, add func(seenView, []byt
 		return err
 	}
 	t, facts := src.Model.Towers[0], src.Pictures
+	if t.Slices != nil {
+		return lookAtSlices(im, t.Patch, add)
+	}
 	f := facts.Filter
 	if f == 0 {
 		f = picture.Bicubic
@@ -243,6 +244,24 @@ func lookAt(b []byte, src *source.Source, s *seenShown, add func(seenView, []byt
 		views, s.Rows, s.Columns = v.Images, v.Grid.Height, v.Grid.Width
 	}
 	for _, v := range views {
+		if err := add(seenView{v.Height, v.Width}, v.Pix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAtSlices adds the overview and the slices of a picture, which engines and the model's library make of it as it is.
+func lookAtSlices(im *picture.Image, patch int, add func(seenView, []byte) error) error {
+	size, err := im.Size().Whole(patch, calibrationTiles*picture.ViewEdge*picture.ViewEdge)
+	if err != nil {
+		return err
+	}
+	v, err := im.Slices(size, patch)
+	if err != nil {
+		return err
+	}
+	for _, v := range v.Images {
 		if err := add(seenView{v.Height, v.Width}, v.Pix); err != nil {
 			return err
 		}

@@ -201,6 +201,17 @@ func (x *showing) show(src *source.Source, all *calibrate.Showing, m *seenMedia,
 	t, facts := all.Tower, src.Pictures
 	p.Pad = facts.Pad
 	encode(t.Before)
+	if t.Slices != nil {
+		number := src.Tokenizer.Encode("0", false)
+		p.Window = append(append(append(p.Window, facts.Number[0]), number...), facts.Number[1])
+		words := [2]int32{facts.Start, facts.End}
+		for range s.Count {
+			p.Window = append(append(append(p.Window, words[0]), slices.Repeat([]int32{p.Pad}, t.Slices.Queries.Rows)...), words[1])
+			words = facts.Slice
+		}
+		encode(t.After)
+		return nil
+	}
 	if t.Tiles == nil {
 		n := t.Cell
 		rows := 0

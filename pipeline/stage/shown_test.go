@@ -187,7 +187,6 @@ func TestShownRefused(t *testing.T) {
 		{"llava", "pictures", broken, "b.png"},
 		{"llava", "sounds", broken, "no clips in the folder"},
 		{"llava_qwen2", "pictures", broken, "a tower of convolutions cannot be calibrated"},
-		{"minicpmv", "pictures", broken, "a tower of an overview and slices cannot be calibrated"},
 		{"qwen3-tied", "pictures", broken, "the model has no tower that reads pictures"},
 	} {
 		w := newWork(t, families+tt.family, watch+unverified+"\nquantize: {block: auto, method: gptq}")
@@ -266,6 +265,28 @@ func TestShownTowers(t *testing.T) {
 				t.Errorf("squared error of rows: rtn %g, gptq %g, awq and search %g", nearest, gptq, search)
 			}
 		})
+	}
+}
+
+// So does a tower of an overview and slices, which a small picture becomes, too.
+func TestShownSlices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	drawnPictures(t, dir, 3)
+	rows := func(tower string, overrides ...string) []float32 {
+		w := newWork(t, families+"minicpmv", watch+"verify: {enabled: false}\nquantize: {bits: 4, block: auto, "+tower+"}")
+		w.must(t, overrides...)
+		return towerRows(t, w.out(), 100)
+	}
+	float := rows("method: rtn, overrides: [{match: 'vpm|resampler', bits: 16}]")
+	small := "overrides: [{match: 'vpm|resampler', bits: 4}]"
+	nearest, gptq := relative(float, rows("method: rtn, "+small)), relative(float, rows("method: gptq, "+small, "calibrate.pictures="+filepath.ToSlash(dir)))
+	t.Logf("squared error of rows: rtn %.4g, gptq %.4g", nearest, gptq)
+	if !(gptq < nearest/2) {
+		t.Errorf("squared error of rows: rtn %g, gptq %g", nearest, gptq)
 	}
 }
 

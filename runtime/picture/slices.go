@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// What engines have built in for towers of slices: the root of the area of a view in pixels, and the number of slices.
+// What engines have built in for towers of slices: ViewEdge is the root of the area of a view in pixels, mostSlices the number of slices.
 const (
-	viewEdge   = 448
+	ViewEdge   = 448
 	mostSlices = 9
 )
 
@@ -19,7 +19,7 @@ type cut struct{ overview, slice, grid Size }
 // cutting returns how engines cut a picture of size s into whole patches (`minicpmBestSize`). There is always at least one slice.
 func cutting(s Size, patch int) cut {
 	h, w := float64(s.Height), float64(s.Width)
-	count := min(int(math.Ceil(w*h/(viewEdge*viewEdge))), mostSlices)
+	count := min(int(math.Ceil(w*h/(ViewEdge*ViewEdge))), mostSlices)
 	var c cut
 	ratio, least := math.Log(w/h), math.Inf(1)
 	try := func(rows, columns int) {
@@ -42,9 +42,9 @@ func cutting(s Size, patch int) cut {
 
 // view returns the size of a view of a part of a picture of size s, which is as large as a view should be if it was larger, or always.
 func (s Size) view(patch int, always bool) Size {
-	if always || s.Height*s.Width > viewEdge*viewEdge {
+	if always || s.Height*s.Width > ViewEdge*ViewEdge {
 		ratio := float64(s.Width) / float64(s.Height)
-		s.Height = int(viewEdge / math.Sqrt(ratio))
+		s.Height = int(ViewEdge / math.Sqrt(ratio))
 		s.Width = int(float64(s.Height) * ratio)
 	}
 	whole := func(edge int) int { return max(int(math.Round(float64(edge)/float64(patch)))*patch, patch) }
