@@ -103,6 +103,12 @@ func (s *Sum) vectors(f func(Weight)) {
 	}
 }
 
+func (i *Injection) linears(f func(string, *Linear)) {
+	each(f, []string{"injection.gate", "injection.out"}, &i.Gate, &i.Out)
+}
+
+func (i *Injection) vectors(func(Weight)) {}
+
 func (s *ShortConv) linears(f func(string, *Linear)) {
 	each(f, []string{"conv.in", "conv.out"}, &s.In, &s.Out)
 }

@@ -155,6 +155,7 @@ var roles = []struct {
 	{regexp.MustCompile(`sub_norm|(attn|attention)\.(inner_)?(norm|ln)`), "norms within blocks"},
 	{regexp.MustCompile(`act_fn`), "learned activation"},
 	{regexp.MustCompile(`layer_scalar`), "factor of the layer"},
+	{regexp.MustCompile(`per_layer_(input_gate|projection)`), "vectors of the layer"},
 	{regexp.MustCompile(`norm|(^|[._])ln`), "norm"},
 	{regexp.MustCompile(`qkv|query_key_value|c_attn|in_proj`), "fused q-k-v"},
 	{regexp.MustCompile(`(^|\.)(w?[qkv]|[qkv]_proj|query|key|value)\.`), "q-k-v"},

@@ -63,7 +63,7 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 		}
 		c.mark(t.Name, &View{Rows: v.Rows})
 	}
-	if v.Tensor == "" || c.bad[v.Tensor] || c.bad[v.Plus] {
+	if v.Tensor == "" || c.bad[v.Tensor] || c.bad[v.Plus] || c.bad[v.Side] {
 		return nil, nil, nil
 	}
 	if text := floating(o.of); text != "" {
@@ -74,6 +74,9 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 		c.bad[v.Tensor] = true
 		rows, cols := matrix(o.of.Shape)
 		text := fmt.Sprintf("%s is %v (%d x %d), too small for %d x %d of %s", v.Tensor, o.of.Shape, rows, cols, v.Rows, v.width(), v.Name)
+		if v.Side != "" {
+			text = err.Error()
+		}
 		return nil, []string{text}, nil
 	}
 	switch {
@@ -86,6 +89,9 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 	for _, t := range o.whole() {
 		n, _ := v.matrix(t.Shape)
 		c.mark(t.Name, &View{Rows: int(n), Cols: v.Cols})
+	}
+	if v.Side != "" {
+		c.mark(v.Side, &View{Rows: v.Rows, Cols: v.Zeros})
 	}
 	if v.Plus != "" {
 		n, _ := o.plus.Shape.Elements()

@@ -33,7 +33,13 @@ type Decoder struct {
 	Embedding Weight // [Vocab, Hidden]
 	// Lookup, if it has a tensor, is Embedding with columns of zeros after it, for a package whose rows of pictures have in the first of them
 	// how many rows of the same picture follow. A token of a picture then attends to these too, in every Attention but a OneWay one.
+	// With PerLayer it is Embedding with the columns of that table after it instead.
 	Lookup Weight
+	// PerLayer, or nil, makes a vector for every layer from each token.
+	PerLayer *PerLayer
+	// Side is the number of columns that states have after the Hidden of the stream, which is all that norms and sums concern: the vectors of
+	// PerLayer, in the order of the layers, and keys and values that an Attention lends.
+	Side int
 	// EmbeddingScale multiplies token rows; 0 stands for 1.
 	EmbeddingScale float64
 	EmbeddingNorm  *Norm // or nil
@@ -82,6 +88,27 @@ type Decoder struct {
 	Ignored []string
 }
 
+// Width is that of states between layers: the stream, and what is next to it.
+func (d *Decoder) Width() int { return d.Hidden + d.Side }
+
+// Marked reports whether tokens of pictures attend to later ones of the same picture.
+func (d *Decoder) Marked() bool { return d.Lookup.Tensor != "" && d.PerLayer == nil }
+
+// PerLayer is a second table for tokens, whose rows have Width elements for each layer. With h the states before the first layer, the
+// vectors of all layers, each of them normalised alone, are
+//
+//	Scale · (Norm(ProjectionScale · Projection h) + TableScale · Table[token])
+//
+// Rows of towers that take the place of token rows have the row of the token Pad.
+type PerLayer struct {
+	Width                              int
+	Table                              Weight // [Vocab, layers*Width]
+	Projection                         Linear // [layers*Width, Hidden]
+	Norm                               Norm   // [Width]
+	Scale, ProjectionScale, TableScale float64
+	Pad                                int
+}
+
 // Weight names the tensor of a slot, of the checkpoint or a view, and the shape it must have.
 type Weight struct {
 	Tensor string
@@ -93,7 +120,12 @@ type Weight struct {
 type Linear struct {
 	Weight Weight
 	Bias   Weight
+	// Clip, if not nil, bounds the elements of x and of y. Only in a tower, which has no gradients.
+	Clip *Clip
 }
+
+// Clip has the bounds of a [Linear], vectors of one element; they may be infinite.
+type Clip struct{ InLow, InHigh, OutLow, OutHigh Weight }
 
 // Norm is RMSNorm, x / sqrt(mean(x^2) + Eps) * Gamma, or if Centered LayerNorm,
 // (x - mean) / sqrt(variance + Eps) * Gamma + Beta. It is applied to each len(Gamma) adjacent elements
@@ -143,7 +175,7 @@ type Branch struct {
 }
 
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
-// [*Experts], [*Sum], [*ShortConv], [*GatedConv], [*DeltaNet], [*Mamba2].
+// [*Experts], [*Sum], [*Injection], [*ShortConv], [*GatedConv], [*DeltaNet], [*Mamba2].
 type Block interface {
 	// linears calls f with every linear layer and its name within the layer, in the order of the computation.
 	linears(f func(name string, l *Linear))
@@ -181,6 +213,10 @@ type Attention struct {
 	// Square, in a tower that reads patches of pictures of any size, is the edge, in patches, of the squares into which a picture is cut from
 	// its corner on: a patch attends to those of its own square. 0 stands for the whole picture.
 	Square int
+	// Lends: states have, next to the stream from column Lent on, the keys and then the values, as they are attended to, for attentions that
+	// Borrow them from there and have no K and V of their own. Heads and rotation of both are the same.
+	Lends, Borrows bool
+	Lent           int
 	// Sinks [Heads], if it has a tensor, are the scores of a key without a value that all queries attend to. Scale does not
 	// apply.
 	Sinks Weight
@@ -314,6 +350,13 @@ type Experts struct {
 // has Factors or a Gain.
 type Sum struct{ Branches []Branch }
 
+// Injection is Out · (act(Gate x) * e), where e are the Gate.Rows columns next to the stream from column At on, see [PerLayer].
+type Injection struct {
+	Activation Activation
+	Gate, Out  Linear
+	At         int
+}
+
 // ShortConv is LFM2's gated short convolution: B, C, X = In x; y = Out (C * (conv(B * X) + Bias)).
 type ShortConv struct {
 	In Linear // [3*Hidden, Hidden]: B, C, X
@@ -412,6 +455,11 @@ func (d *Decoder) LayerLinears(i int, f func(name string, l *Linear)) {
 func (d *Decoder) weights(f func(Weight)) {
 	f(d.Embedding)
 	some(f, d.Lookup)
+	if p := d.PerLayer; p != nil {
+		f(p.Table)
+		p.Projection.weights(f)
+		p.Norm.vectors(f)
+	}
 	d.EmbeddingNorm.vectors(f)
 	some(f, d.Positions, d.Segment)
 	for _, layer := range d.Layers {
@@ -447,6 +495,9 @@ func (l Layer) weights(f func(Weight)) {
 func (l *Linear) weights(f func(Weight)) {
 	f(l.Weight)
 	some(f, l.Bias)
+	if c := l.Clip; c != nil {
+		some(f, c.InLow, c.InHigh, c.OutLow, c.OutHigh)
+	}
 }
 
 func layerName(i int) string { return "layers." + strconv.Itoa(i) + "." }

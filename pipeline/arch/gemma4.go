@@ -1,8 +1,11 @@
 package arch
 
 import (
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // describeGemma4 describes the text model of Gemma 4: norms before and after both blocks with plain weights, every head
@@ -13,13 +16,12 @@ import (
 // layer_scalar multiplies the stream after every layer. With enable_moe_block, the MLP is the sum of one for every
 // token and of top_k_experts of num_experts, chosen by a router with its own norm.
 //
-// Tables of embeddings for every layer (hidden_size_per_layer_input) and layers that share the keys and values of
-// others (num_kv_shared_layers), as in the smallest models, are rejected.
+// The smallest models have a second table, with a vector for every layer (hidden_size_per_layer_input), and last layers that attend to the
+// keys and values of the last layer of their kind before them (num_kv_shared_layers), with MLPs of twice the width (use_double_wide_mlp).
 func describeGemma4(c *Config) (*Decoder, error) {
 	b := beginGemma(c, `"vision"`) // only images have bidirectional attention
 	b.onePlus = false
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
-	b.gemma4Refused()
 	a, bias := b.heads(256), b.Bool("attention_bias", false)
 	a.Scale = 1
 	b.d.LogitCap = b.cap("final_logit_softcapping", 0)
@@ -28,13 +30,19 @@ func describeGemma4(c *Config) (*Decoder, error) {
 	full, sliding := b.gemma4Ropes(slides)
 	dims, same := b.gemma4Heads(a, slides)
 	n, k, width := b.gemma4Experts()
+	inner := b.perLayer()
+	wide, from := b.Bool("use_double_wide_mlp", false), b.lend(dims, slides)
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.gemma4Attention(p+"self_attn.", dims[i], bias, same && !slides[i])
+		intermediate := b.intermediate
+		if wide && i >= from {
+			intermediate *= 2
+		}
 		x.OneWay = !slides[i]
 		if x.Rope, x.Window = b.rope(full, x.HeadDim), windows[i]; slides[i] {
 			x.Rope = b.rope(sliding, x.HeadDim)
 		}
-		layer := b.fourNorms(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+		layer := b.fourNorms(p, x, b.mlp(p+"mlp.", intermediate, false))
 		if n > 0 {
 			dense := layer[1]
 			dense.PostNorm = b.norms(p + "post_feedforward_layernorm_1")
@@ -42,22 +50,88 @@ func describeGemma4(c *Config) (*Decoder, error) {
 				Block: b.gemma4Mixture(p, n, k, width), PostNorm: b.norms(p + "post_feedforward_layernorm_2"),
 			}}}
 		}
-		layer[1].Gain = vector(p+"layer_scalar", 1)
+		if inner > 0 {
+			layer = append(layer, Branch{PostNorm: b.norms(p + "post_per_layer_input_norm"), Block: &Injection{
+				Activation: b.activation, At: i * inner,
+				Gate: b.linear(p+"per_layer_input_gate", inner, b.d.Hidden, false), Out: b.linear(p+"per_layer_projection", b.d.Hidden, inner, false),
+			}})
+		}
+		layer[len(layer)-1].Gain = vector(p+"layer_scalar", 1)
 		return layer
 	})
 }
 
-// gemma4Refused reads the keys of features that the graph cannot express.
-func (b *builder) gemma4Refused() {
-	const inputs, shared = "hidden_size_per_layer_input", "num_kv_shared_layers"
-	if n := b.Range(inputs, 0, maxHidden, 256); n > 0 {
-		b.Refuse(inputs, "%d is not supported, only 0: the input of the graph is one row of one table for every token", n)
+// perLayer describes the second table, and returns the width of its vectors; 0 without a table.
+func (b *builder) perLayer() int {
+	const size, rows = "hidden_size_per_layer_input", "vocab_size_per_layer_input"
+	width := b.Range(size, 0, maxHidden, 256)
+	if width == 0 {
+		b.Inert(rows)
+		return 0
 	}
-	b.Inert("vocab_size_per_layer_input")
-	if n := b.Range(shared, 0, maxLayers, 0); n > 0 {
-		b.Refuse(shared, "%d is not supported, only 0: every layer has keys and values of its own", n)
+	d, all := b.d, b.layers*width
+	if n := b.Range(rows, 1, maxVocab, 262144); n != d.Vocab && b.Good(rows, "vocab_size") {
+		b.unsupported(rows, "%d is not supported, only the %d of vocab_size: a token has one row, with what both tables have of it", n, d.Vocab)
 	}
-	b.Inert("use_double_wide_mlp") // of layers that share keys and values
+	if b.Good(size, "num_hidden_layers") && int64(all)*int64(d.Vocab) > maxElements {
+		b.unsupported(size, "a table of %d x %d elements is too large", d.Vocab, all)
+	}
+	table := b.prefix + "embed_tokens_per_layer.weight"
+	d.PerLayer = &PerLayer{
+		Width: width, Table: Weight{table, d.Vocab, all}, Projection: b.linear(b.prefix+"per_layer_model_projection", all, d.Hidden, false),
+		Norm: b.norm(b.prefix+"per_layer_projection_norm", width), Scale: math.Sqrt(0.5), ProjectionScale: 1 / d.EmbeddingScale,
+		TableScale: math.Sqrt(float64(width)), Pad: b.Range("pad_token_id", 0, maxVocab, 0),
+	}
+	if pad := d.PerLayer.Pad; pad >= d.Vocab && b.Good("pad_token_id", "vocab_size") {
+		b.Wrong("pad_token_id", "%d is not in a vocabulary of %d", pad, d.Vocab)
+	}
+	d.Side = all
+	d.Lookup = b.view(View{
+		Name: b.prefix + "embed_tokens_and_per_layer.weight", Tensor: b.embedding + ".weight", Side: table,
+		Rows: d.Vocab, Cols: d.Hidden + all, Zeros: all,
+	})
+	return width
+}
+
+// lend makes the last layers borrow keys and values, and returns the first of them: the number of layers if there are none.
+func (b *builder) lend(dims []Attention, slides []bool) (from int) {
+	const key = "num_kv_shared_layers"
+	from = b.layers - b.Range(key, 0, maxLayers, 0)
+	if from == b.layers || !b.Good(key, "num_hidden_layers") {
+		return b.layers
+	}
+	if b.d.PerLayer == nil {
+		b.Refuse(key, "%d is not supported without hidden_size_per_layer_input: transformers has no results to compare with", b.layers-from)
+		return b.layers
+	}
+	last := map[bool]int{}
+	for i := range max(from, 0) {
+		last[slides[i]] = i
+	}
+	for i := max(from, 0); i < b.layers; i++ {
+		k, there := last[slides[i]]
+		if !there {
+			b.Wrong(key, "layer %d has no layer of its kind before layer %d whose keys it could share", i, from)
+			return b.layers
+		}
+		of := &dims[k]
+		if !of.Lends {
+			of.Lends, of.Lent = true, b.d.Side
+			b.d.Side += 2 * of.KVHeads * of.HeadDim
+		}
+		dims[i].Borrows, dims[i].Lent = true, of.Lent
+	}
+	b.skip("not used by layers that share keys and values", false,
+		`^`+regexp.QuoteMeta(b.prefix)+`layers\.(`+strings.Join(numbers(from, b.layers), "|")+`)\.self_attn\.([kv]_proj|[kv]_norm)\.`)
+	return from
+}
+
+// numbers are those from lo to hi-1.
+func numbers(lo, hi int) (all []string) {
+	for i := lo; i < hi; i++ {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
 }
 
 // gemma4Slides returns which layers have a window.
@@ -178,6 +252,10 @@ func (b *builder) gemma4Attention(p string, a Attention, bias, same bool) *Atten
 		x.V = Linear{}
 	}
 	b.headNorms(x, p+"q_norm", p+"k_norm")
+	if a.Borrows {
+		x.K, x.V, x.KNorm = Linear{}, Linear{}, nil
+		return x
+	}
 	x.VNorm = &Norm{Gamma: b.ones("v_norm.ones."+strconv.Itoa(a.HeadDim), a.HeadDim), Eps: b.eps}
 	return x
 }

@@ -26,7 +26,7 @@ func gemma4Tower(c *Config, width int) *vision {
 	v.Only("model_type", `"gemma4_vision"`)
 	v.Only("patch_size", "16")         // as the engine makes patches
 	v.Only("pooling_kernel_size", "3") // as the engine counts rows
-	v.Only("use_clipped_linears", "false")
+	v.clipped = v.Bool("use_clipped_linears", false)
 	v.Only("attention_bias", "false")
 	v.Inert("architectures", "attention_dropout", "default_output_length", "global_head_dim", "initializer_range", "max_position_embeddings")
 	t := &Tower{
@@ -89,19 +89,35 @@ func (v *vision) gemma4Layers() {
 				Name: name + ".turned.weight", Tensor: name + ".weight", Rows: heads * a.HeadDim, Cols: cols, Runs: columnsAndRows(heads, a.HeadDim),
 			})
 		}
-		at.Q.Weight, at.K.Weight = turned(of+"q_proj.linear", a.Heads, hidden), turned(of+"k_proj.linear", a.KVHeads, hidden)
-		at.V, at.O = linearOf(of+"v_proj.linear", a.KVHeads*a.HeadDim, hidden, false), linearOf(of+"o_proj.linear", hidden, a.Heads*a.HeadDim, false)
+		matrix := func(name string, rows, cols int) Linear {
+			return v.bounded(name, linearOf(name+".linear", rows, cols, false))
+		}
+		at.Q = v.bounded(of+"q_proj", Linear{Weight: turned(of+"q_proj.linear", a.Heads, hidden)})
+		at.K = v.bounded(of+"k_proj", Linear{Weight: turned(of+"k_proj.linear", a.KVHeads, hidden)})
+		at.V, at.O = matrix(of+"v_proj", a.KVHeads*a.HeadDim, hidden), matrix(of+"o_proj", hidden, a.Heads*a.HeadDim)
 		at.QNorm, at.KNorm = &Norm{Gamma: turned(of+"q_norm", 1, 0), Eps: v.eps}, &Norm{Gamma: turned(of+"k_norm", 1, 0), Eps: v.eps}
 		norm := func(name string) *Norm { return v.norm(p+name, hidden) }
 		v.t.Layers = append(v.t.Layers, Layer{
 			{Norm: norm("input_layernorm"), Block: &at, PostNorm: norm("post_attention_layernorm")},
 			{Norm: norm("pre_feedforward_layernorm"), PostNorm: norm("post_feedforward_layernorm"), Block: &MLP{
 				Intermediate: v.intermediate, Activation: v.activation,
-				Gate: linearOf(p+"mlp.gate_proj.linear", v.intermediate, hidden, false), Up: linearOf(p+"mlp.up_proj.linear", v.intermediate, hidden, false),
-				Down: linearOf(p+"mlp.down_proj.linear", hidden, v.intermediate, false),
+				Gate: matrix(p+"mlp.gate_proj", v.intermediate, hidden), Up: matrix(p+"mlp.up_proj", v.intermediate, hidden),
+				Down: matrix(p+"mlp.down_proj", hidden, v.intermediate),
 			}},
 		})
 	}
+}
+
+// bounded adds the bounds of a matrix by its name, if matrices have them.
+func (v *vision) bounded(name string, l Linear) Linear {
+	if !v.clipped {
+		return l
+	}
+	bound := func(of string) Weight {
+		return v.view(View{Name: name + "." + of + ".flat", Tensor: name + "." + of, Rows: 1, Flat: true})
+	}
+	l.Clip = &Clip{InLow: bound("input_min"), InHigh: bound("input_max"), OutLow: bound("output_min"), OutHigh: bound("output_max")}
+	return l
 }
 
 // columnsAndRows are the rows of heads whose halves turn by column and by row, in the order in which whole heads turn by row and by column.

@@ -191,6 +191,17 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		if d.EmbeddingScale != 0 {
 			v.t.Scale = 1 / d.EmbeddingScale
 		}
+		if p := d.PerLayer; p != nil {
+			if v.marked {
+				text.Refuse("use_bidirectional_attention", "\"vision\" is not supported together with hidden_size_per_layer_input: both need columns of rows")
+				return nil, problems{scope: configName, list: c.problems}
+			}
+			table := p.Table
+			v.t.Tail = v.view(View{
+				Name: strings.TrimSuffix(table.Tensor, ".weight") + "_of_pad", Tensor: table.Tensor, Rows: table.Cols,
+				Runs: []Run{{Start: p.Pad * table.Cols, Count: table.Cols}},
+			})
+		}
 		if v.marked {
 			v.t.Marks = marksOf(d.Hidden)
 			table := View{Tensor: d.Embedding.Tensor, Rows: d.Vocab, Cols: d.Hidden + v.t.Marks, Zeros: v.t.Marks}
@@ -208,8 +219,11 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		c.ear, d.Inserted = h.e, true
 		d.Views, d.Skips = append(d.Views, h.views...), append(d.Skips, h.skips...)
 	}
+	b := builder{d: d}
+	if v != nil && c.family == "gemma4" {
+		b.skip("audio tower", true, audioTensors)
+	}
 	if v == nil && h == nil {
-		b := builder{d: d}
 		b.skip("vision tower", true, visionTensors)
 		b.skip("projector of images", true, joinerTensors)
 		b.skip("audio tower", true, audioTensors)

@@ -82,6 +82,7 @@ func (s *views) Open(name string) (*io.SectionReader, error) {
 type openView struct {
 	*View
 	of, plus *tensor.Info // or nil
+	side     *tensor.Info // or nil
 	then     []*tensor.Info
 	batch    []*tensor.Info // of Batch.parts
 }
@@ -95,7 +96,7 @@ func (v *openView) whole() []*tensor.Info {
 }
 
 func newOpenView(v *View, base map[string]*tensor.Info) openView {
-	o := openView{View: v, of: base[v.Tensor], plus: base[v.Plus]}
+	o := openView{View: v, of: base[v.Tensor], plus: base[v.Plus], side: base[v.Side]}
 	for _, name := range v.Then {
 		o.then = append(o.then, base[name])
 	}
@@ -221,6 +222,15 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 	}
 	if count != want {
 		return wrong()
+	}
+	if v.Side != "" {
+		if v.side == nil {
+			return fmt.Errorf("the checkpoint has no tensor %q: %w", v.Side, tensor.ErrCorrupt)
+		}
+		if n, width := matrix(v.side.Shape); n != int64(v.Rows) || width != int64(v.Zeros) || v.side.DType != v.of.DType || v.computed() {
+			return fmt.Errorf("%s, %v of %v, cannot lie next to %s, %v of %v: %w",
+				v.Side, v.side.Shape, v.side.DType, v.Tensor, v.of.Shape, v.of.DType, tensor.ErrUnsupported)
+		}
 	}
 	if v.Plus != "" {
 		if v.plus == nil {

@@ -68,6 +68,9 @@ func TestOpen(t *testing.T) {
 		{"zeros", View{Rows: 6, Cols: 6, Tensor: "matrix", Zeros: 2}, []float32{
 			0, 1, 2, 3, 0, 0, 4, 5, 6, 7, 0, 0, 8, 9, 10, 11, 0, 0, 12, 13, 14, 15, 0, 0, 16, 17, 18, 19, 0, 0, 20, 21, 22, 23, 0, 0,
 		}},
+		{"rows of two", View{Rows: 3, Cols: 8, Tensor: "conv", Side: "conv", Zeros: 4}, []float32{
+			0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7, 8, 9, 10, 11, 8, 9, 10, 11,
+		}},
 		{"rows", View{Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 3, Count: 2}}}, []float32{12, 13, 14, 15, 16, 17, 18, 19}},
 		{"steps", View{Rows: 4, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 1, Count: 2, Step: 3}, {Start: 0, Count: 2}}},
 			[]float32{4, 5, 6, 7, 16, 17, 18, 19, 0, 1, 2, 3, 4, 5, 6, 7}},

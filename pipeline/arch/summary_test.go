@@ -19,6 +19,10 @@ func summary(d *Decoder) []string {
 		lines = append(lines, fmt.Sprintf("pooling %s to %d%s%s%s", p.Of, p.Size(d.Hidden), flag(" normalized", p.Normalize), flag(" of pairs", p.Pairs),
 			flag(fmt.Sprintf(" after %d layers", len(p.Dense)), len(p.Dense) > 0)))
 	}
+	if p := d.PerLayer; p != nil {
+		lines = append(lines, fmt.Sprintf("vectors of %d for each layer, times %.6g: norm%s of a projection times %.6g and a table times %.6g, pad %d",
+			p.Width, p.Scale, describeNorm(&p.Norm), p.ProjectionScale, p.TableScale, p.Pad))
+	}
 	if d.NormLast {
 		lines = append(lines, "embedding, segment and positions before norm"+describeNorm(d.EmbeddingNorm))
 	}
@@ -57,7 +61,8 @@ func modelSummary(m *Model) []string {
 			size = fmt.Sprintf("patches of %d, %d times, rows of %d to one for %d x %d", t.Patch, t.Frames, t.Hidden, t.Cell, t.Cell) +
 				flag(fmt.Sprintf(" padded to %d", t.Padded), t.Padded > 0) + flag(" signed", t.Signed) +
 				flag(fmt.Sprintf(" at %d x %d", t.Places[0].Rows, t.Places[1].Rows), t.Places[0].Tensor != "") +
-				given(" gain", t.Gain) + flag(" standardized", t.Center.Tensor != "")
+				given(" gain", t.Gain) + flag(" standardized", t.Center.Tensor != "") +
+				flag(fmt.Sprintf(" and %d columns", t.Tail.Rows), t.Tail.Tensor != "")
 		}
 		lines = append(lines, fmt.Sprintf("tower %s of %d%s%s%s%s, pad %d%s",
 			size, cmp.Or(t.Out.Weight.Rows, t.In.Weight.Rows), flag(" class", t.Class.Tensor != ""), flag(" positions", t.Positions.Tensor != ""),
@@ -168,8 +173,9 @@ func normParts(n *Norm) int {
 }
 
 func describeMLP(m *MLP) string {
-	return fmt.Sprintf("%d %s%s%s%s%s%s", m.Intermediate, m.Activation, given(" alpha", m.Alpha), given(" limit", m.Limit),
-		flag(" ungated", m.Gate.Weight.Tensor == ""), flag(" bias", m.Up.Bias.Tensor != ""), flag(" fused", isView(m.Up)))
+	return fmt.Sprintf("%d %s%s%s%s%s%s%s", m.Intermediate, m.Activation, given(" alpha", m.Alpha), given(" limit", m.Limit),
+		flag(" ungated", m.Gate.Weight.Tensor == ""), flag(" bias", m.Up.Bias.Tensor != ""), flag(" fused", isView(m.Up)),
+		flag(" bounded", m.Up.Clip != nil))
 }
 
 // isView says that a matrix is cut from another.
@@ -191,7 +197,8 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 		}
 		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) +
 			given(" chunk", float64(x.Chunk)) +
-			flag(" bidirectional", x.Bidirectional) + flag(" by distance", x.Relative != nil) + flag(" one-way", x.OneWay) +
+			flag(" bidirectional", x.Bidirectional) + flag(" by distance", x.Relative != nil) + flag(fmt.Sprintf(" lends at %d", x.Lent), x.Lends) +
+			flag(fmt.Sprintf(" borrows at %d", x.Lent), x.Borrows) + flag(" one-way", x.OneWay) +
 			flag(fmt.Sprintf(" slopes %.3g", x.Slopes), x.Slopes != nil) +
 			flag(fmt.Sprintf(" within squares of %d", x.Square), x.Square != 0) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
@@ -213,6 +220,8 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 			text += " shared " + describeMLP(x.Shared) + flag(" gated", x.SharedGate.Weight.Tensor != "")
 		}
 		return text
+	case *Injection:
+		return fmt.Sprintf("injection of %d at %d %s", x.Gate.Weight.Rows, x.At, x.Activation)
 	case *GatedConv:
 		return fmt.Sprintf("conv of %d taps around", x.Kernel.Cols)
 	case *ShortConv:

@@ -67,6 +67,9 @@ type Tower struct {
 	Center, Spread Weight
 	// Scale multiplies rows; 0 stands for 1. It undoes what the text model multiplies token rows by.
 	Scale float64
+	// Tail, if it has a tensor, are the columns that rows have after those of the stream, for a text model with PerLayer: the row of Pad of its
+	// second table.
+	Tail Weight
 	// Marks is the number of columns of Lookup of the text model that Embedding does not have.
 	Marks int
 
@@ -164,7 +167,7 @@ func (t *Tower) weights(f func(Weight)) {
 	for i := range t.Stages {
 		t.Stages[i].weights(f)
 	}
-	some(f, t.Class, t.Positions, t.Places[0], t.Places[1], t.Center, t.Spread)
+	some(f, t.Class, t.Positions, t.Places[0], t.Places[1], t.Center, t.Spread, t.Tail)
 	t.PreNorm.vectors(f)
 	for _, layer := range t.Layers {
 		layer.weights(f)

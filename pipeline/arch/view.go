@@ -25,8 +25,10 @@ type View struct {
 	Runs       []Run
 	Transposed bool
 	From       int
-	// Zeros is the number of columns of zeros after those of the tensor. Such a view has all rows unchanged, too.
+	// Zeros is the number of columns of zeros after those of the tensor, or of the tensor Side, of the same element type, if that is set. Such
+	// a view has all rows unchanged, too.
 	Zeros int
+	Side  string
 	// Flat: the view has the elements of the tensor in their order, whatever its dimensions. Only Map may be set besides.
 	Flat bool
 	// Map is applied to every element, then the Scale of the run; then the same element of the tensor Plus, if any, is
@@ -58,7 +60,7 @@ func (b *Batch) parts(bias bool) []string {
 
 // Parts lists the tensors of the checkpoint that are read for the view.
 func (v *View) Parts() []string {
-	all := slices.Concat([]string{v.Tensor, v.Plus}, v.Then, v.Batch.parts(v.Cols == 0))
+	all := slices.Concat([]string{v.Tensor, v.Plus, v.Side}, v.Then, v.Batch.parts(v.Cols == 0))
 	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 

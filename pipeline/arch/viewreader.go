@@ -49,19 +49,31 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// wide fills p from offset off of rows that end in zeros.
+// wide fills p from offset off of rows that end in zeros, or in those of another tensor.
 func (r *viewReader) wide(p []byte, off int64) error {
 	size := r.of.DType.Size()
 	width, all := int64(r.width())*size, int64(r.Cols)*size
+	var side io.ReaderAt
+	if r.Side != "" {
+		var err error
+		if side, err = r.s.src.Open(r.Side); err != nil {
+			return err
+		}
+	}
 	clear(p)
 	for len(p) > 0 {
 		row, in := off/all, off%all
+		n := min(int64(len(p)), all-in)
 		if in < width {
-			if err := readFull(r.base, p[:min(int64(len(p)), width-in)], row*width+in); err != nil {
+			n = min(n, width-in)
+			if err := readFull(r.base, p[:n], row*width+in); err != nil {
+				return err
+			}
+		} else if side != nil {
+			if err := readFull(side, p[:n], row*(all-width)+in-width); err != nil {
 				return err
 			}
 		}
-		n := min(int64(len(p)), all-in)
 		p, off = p[n:], off+n
 	}
 	return nil

@@ -43,6 +43,8 @@ type vision struct {
 	rms            bool
 	// marked: tokens of a picture attend to later ones of the same.
 	marked bool
+	// clipped: matrices have bounds of what they read and compute.
+	clipped bool
 	// apart: queries, keys and values of a tower of patches are matrices of their own.
 	apart bool
 	views []View

@@ -48,6 +48,6 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err != nil {
 		return 0, err
 	}
-	head.Input(h, h)
+	h = head.Input(h, h)
 	return p.divergence(ctx, h, head)
 }

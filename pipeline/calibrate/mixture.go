@@ -330,7 +330,7 @@ func batches(ctx context.Context, places []int32, f func(at int, places []int32)
 // input writes what an expert reads in stream k for some tokens.
 func (m *mixture) input(ctx context.Context, k int, dst []float32, c *crowd, places []int32) error {
 	width := m.decoder.Hidden
-	m.h = grow(m.h, len(places)*width)
+	m.h = grow(m.h, len(places)*m.decoder.Width())
 	tokens := make([]int32, len(places))
 	for i, at := range places {
 		tokens[i] = c.tokens[at]

@@ -85,7 +85,7 @@ func (p *probe) run(ctx context.Context, h []float32, i int, load func(i int) (*
 			return nil, err
 		}
 	}
-	p.head.Input(h, h)
+	h = p.head.Input(h, h)
 	return h, nil
 }
 

@@ -113,6 +113,8 @@ func writers(b arch.Block) (all []*arch.Linear) {
 		return []*arch.Linear{&x.Out}
 	case *arch.Mamba2:
 		return []*arch.Linear{&x.Out}
+	case *arch.Injection:
+		return []*arch.Linear{&x.Out}
 	case *arch.ShortConv:
 		return []*arch.Linear{&x.Out}
 	case *arch.Experts:

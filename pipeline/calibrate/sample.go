@@ -164,7 +164,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int) error {
 	w.cache.Progress = func(part float64) { w.report(n * first * part) }
 	h, err := w.cache.Fill(ctx, windows, int64(w.Length))
 	for err == nil {
-		w.head.Input(h, h)
+		h = w.head.Input(h, h)
 		if err := w.head.Logits(ctx, logits, h); err != nil {
 			return err
 		}

@@ -83,9 +83,9 @@ func (o *Options) look(ctx context.Context, src tensor.Source) (*looked, error) 
 			if err != nil {
 				return err
 			}
-			from := p.after() * o.Decoder.Hidden
-			final := make([]float32, len(h)-from)
-			x.head.Input(final, h[from:])
+			from := p.after()
+			final := make([]float32, (len(p.Window)-from)*o.Decoder.Hidden)
+			x.head.Input(final, h[from*o.Decoder.Width():])
 			x.final = append(x.final, final)
 			row += len(p.Window)
 		}

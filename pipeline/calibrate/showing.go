@@ -320,7 +320,7 @@ func (x *shown) item(k, i int) ([]float32, error) {
 func (w *walk) prompted(prompts []Prompt, skip int, of []*shown) {
 	for _, p := range prompts {
 		in := &forward.Insertion{Window: p.Window, Pad: p.Pad, Grids: p.Grids}
-		insert := func(k int, h []float32) ([][]float32, error) {
+		insert := func(ctx context.Context, k int, h []float32) ([][]float32, error) {
 			with := *in
 			for _, i := range p.Items {
 				rows, err := of[p.Showing].item(k, i)
@@ -329,7 +329,7 @@ func (w *walk) prompted(prompts []Prompt, skip int, of []*shown) {
 				}
 				with.Rows = append(with.Rows, rows...)
 			}
-			return w.model.Insert(h, &with), nil
+			return w.model.Insert(ctx, h, &with)
 		}
 		w.items = append(w.items, item{
 			tokens: len(p.Window), skip: skip,
@@ -341,15 +341,15 @@ func (w *walk) prompted(prompts []Prompt, skip int, of []*shown) {
 				}
 				h, err := e.States(ctx, [][]int32{p.Window})
 				if err == nil {
-					_, err = insert(k, h)
+					_, err = insert(ctx, k, h)
 				}
 				return h, err
 			},
-			deep: func(_ context.Context, k, layer int) ([]float32, error) {
+			deep: func(ctx context.Context, k, layer int) ([]float32, error) {
 				if layer >= w.decoder.Deep {
 					return nil, nil
 				}
-				deep, err := insert(k, make([]float32, len(p.Window)*w.decoder.Hidden))
+				deep, err := insert(ctx, k, make([]float32, len(p.Window)*w.decoder.Width()))
 				if err != nil {
 					return nil, err
 				}

@@ -125,7 +125,8 @@ func TestShownWalk(t *testing.T) {
 					check(t, err)
 					h, err := e.States(t.Context(), [][]int32{p.Window})
 					check(t, err)
-					deep := m.Insert(h, in)
+					deep, err := m.Insert(t.Context(), h, in)
+					check(t, err)
 					for k := range o.Decoder.Layers {
 						check(t, m.Layer(k).Forward(t.Context(), h, m.Windows(in)))
 						if k < len(deep) {
@@ -134,7 +135,7 @@ func TestShownWalk(t *testing.T) {
 					}
 					head, err := m.Head()
 					check(t, err)
-					head.Input(h, h)
+					h = head.Input(h, h)
 					if want := h[len(h)-len(got.final[i]):]; len(want) != 16*o.Decoder.Hidden || !slices.Equal(want, got.final[i]) {
 						t.Fatalf("prompt %d: other states of %d tokens", i, len(want)/o.Decoder.Hidden)
 					}

@@ -123,6 +123,8 @@ func kind(b arch.Block) string {
 		return "delta"
 	case *arch.Mamba2:
 		return "mamba"
+	case *arch.Injection:
+		return "injection"
 	case *arch.ShortConv:
 		return "conv"
 	}
@@ -145,6 +147,8 @@ func readers(b arch.Block) []*arch.Linear {
 		return []*arch.Linear{&x.QKV, &x.Z, &x.B, &x.A}
 	case *arch.Mamba2:
 		return []*arch.Linear{&x.Z, &x.XBC, &x.Dt}
+	case *arch.Injection:
+		return []*arch.Linear{&x.Gate}
 	case *arch.ShortConv:
 		return []*arch.Linear{&x.In}
 	case *arch.Experts:

@@ -120,7 +120,7 @@ func (m *tableMoments) stats(tied bool, threads int) (*quant.Stats, error) {
 // gradientWindows is how many windows the backward pass processes at a time: the states before all of its layers are kept.
 func (o *Options) gradientWindows() int {
 	length := len(o.Windows[0])
-	window := 4 * int64(length) * int64(o.Decoder.Hidden) * int64(len(o.Decoder.Layers)+4)
+	window := 4 * int64(length) * int64(o.Decoder.Width()) * int64(len(o.Decoder.Layers)+4)
 	return int(max(1, min(int64(chunkTokens/length), o.Memory/memoryShare/window)))
 }
 
@@ -167,9 +167,11 @@ func (o *Options) gradient(
 		}
 		step(1)
 	}
-	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
+	h = m.Stream(h)
+	g := &gradients{final: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)
-	err = head.Backward(ctx, g.embedding, h, func(token int, logits []float32) error {
+	dh := make([]float32, len(h))
+	err = head.Backward(ctx, dh, h, func(token int, logits []float32) error {
 		labels := make([]int32, len(logits)/head.Linear.Rows)
 		kernel.Parallel(o.Threads, len(labels), func(lo, hi int) {
 			for i := lo; i < hi; i++ {
@@ -190,9 +192,10 @@ func (o *Options) gradient(
 	if err != nil {
 		return nil, err
 	}
+	dh = m.WithSide(dh)
 	ignore := func() {
-		for lo := 0; lo < len(g.embedding); lo += length * o.Decoder.Hidden {
-			clear(g.embedding[lo : lo+o.Skip*o.Decoder.Hidden])
+		for lo := 0; lo < len(dh); lo += length * o.Decoder.Width() {
+			clear(dh[lo : lo+o.Skip*o.Decoder.Width()])
 		}
 	}
 	ignore()
@@ -207,13 +210,14 @@ func (o *Options) gradient(
 		if err != nil {
 			return nil, err
 		}
-		if err := l.Backward(ctx, g.embedding, inputs[i], of, v); err != nil {
+		if err := l.Backward(ctx, dh, inputs[i], of, v); err != nil {
 			return nil, err
 		}
 		ignore()
 		step(2)
 	}
-	return g, embedding.Backward(ctx, g.embedding, windows, forward.Visitor{})
+	g.embedding, err = embedding.Backward(ctx, dh, windows, forward.Visitor{})
+	return g, err
 }
 
 // spread is the sum of p (1-p) d^2 over the logits of a token.

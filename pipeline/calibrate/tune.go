@@ -103,7 +103,7 @@ func LeastTuning(d *arch.Decoder, length, tokens int) int64 {
 	if !d.Tied {
 		count(&arch.Linear{Weight: d.Embedding})
 	}
-	states := int64(max(tokens, length)) * int64(d.Hidden) * int64(len(d.Layers)+6)
+	states := int64(max(tokens, length)) * int64(d.Width()) * int64(len(d.Layers)+6)
 	group := int64(max(chunkTokens, length)) * row * 3 / 2
 	return 11*weights + 4*largest + 3*min(forward.LogitBytes, 4*chunkTokens*int64(d.Vocab)) + 4*(states+group)
 }
@@ -208,7 +208,7 @@ func (t *tuning) judge(ctx context.Context) error {
 			return err
 		}
 	}
-	t.shead.Input(h, h)
+	h = t.shead.Input(h, h)
 	var sum float64
 	width, vocab := t.Decoder.Hidden, t.Decoder.Vocab
 	rows := max(1, min(chunkTokens, forward.LogitBytes/4/vocab))
@@ -257,7 +257,7 @@ func (t *tuning) teach(ctx context.Context, windows [][]int32) ([]float32, error
 			return nil, err
 		}
 	}
-	t.thead.Input(h, h)
+	h = t.thead.Input(h, h)
 	return h, nil
 }
 
@@ -487,6 +487,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 			}
 		},
 	}
+	h = t.student.Stream(h)
 	dh := make([]float32, len(h))
 	width, vocab := t.Decoder.Hidden, t.Decoder.Vocab
 	var loss float64
@@ -503,12 +504,13 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	dh = t.student.WithSide(dh)
 	for i, l := range slices.Backward(t.students) {
 		if err := l.Backward(ctx, dh, inputs[i], of, visitor); err != nil {
 			return 0, err
 		}
 	}
-	if err := t.lookup.Backward(ctx, dh, windows, visitor); err != nil {
+	if dh, err = t.lookup.Backward(ctx, dh, windows, visitor); err != nil {
 		return 0, err
 	}
 	if t.table != nil {

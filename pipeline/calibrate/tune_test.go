@@ -377,7 +377,7 @@ func TestTuneRefuses(t *testing.T) {
 // Tuning passes every block.
 func TestTuneBlocks(t *testing.T) {
 	for _, family := range []string{
-		"bamba", "cohere", "deepseek_v2", "gemma4_text-moe", "gpt_oss", "lfm2", "llama4_text", "phimoe", "qwen2_moe", "qwen3_5_text",
+		"bamba", "cohere", "deepseek_v2", "gemma4_text-keys", "gemma4_text-moe", "gpt_oss", "lfm2", "llama4_text", "phimoe", "qwen2_moe", "qwen3_5_text",
 	} {
 		if testing.Short() && family != "qwen2_moe" {
 			continue

@@ -77,7 +77,7 @@ const chunkTokens = 2048
 type stream struct {
 	lookup *forward.Model // of rows for tokens
 	layer  *forward.Layer
-	states *rows // [tokens, Hidden]
+	states *rows // [tokens, Width]
 
 	a, b []float32 // rows of states, and of an input
 }
@@ -200,7 +200,7 @@ func (w *walk) run(ctx context.Context) error {
 	if !w.sequential || w.cross {
 		w.streams = append(w.streams, &stream{lookup: w.model})
 	}
-	states, err := w.newRows(w.tokens(), w.decoder.Hidden)
+	states, err := w.newRows(w.tokens(), w.decoder.Width())
 	if err != nil {
 		return err
 	}
@@ -390,7 +390,7 @@ func (w *walk) drop(list []*forward.Linear) {
 func (w *walk) add(ctx context.Context, to []*rows, t *step) error {
 	return w.each(ctx, func(k, row, n int, of forward.Windows) error {
 		s, kept := w.streams[k], t.kept[k]
-		s.a, s.b = grow(s.a, n*w.decoder.Hidden), grow(s.b, n*kept.width)
+		s.a, s.b = grow(s.a, n*to[k].width), grow(s.b, n*kept.width)
 		h, err := to[k].get(s.a, row, n)
 		if err != nil {
 			return err

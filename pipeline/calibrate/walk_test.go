@@ -81,7 +81,7 @@ func direct(t *testing.T, o Options) []seen {
 				t.Fatalf("layer %d: its steps are not its forward pass", k)
 			}
 		}
-		head.Input(h, h)
+		h = head.Input(h, h)
 		g.layer = len(o.Decoder.Layers)
 		g.add(h, head.Linear)
 	}
@@ -236,7 +236,9 @@ func TestWalk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
-	for _, name := range []string{"llama-bias", "qwen3-untied", "qwen3_5_moe_text", "deepseek_v2", "gemma4_text-moe", "falcon_h1", "llama4_text"} {
+	for _, name := range []string{
+		"llama-bias", "qwen3-untied", "qwen3_5_moe_text", "deepseek_v2", "gemma4_text-edge", "gemma4_text-moe", "falcon_h1", "llama4_text",
+	} {
 		t.Run(name, func(t *testing.T) {
 			d, src := openCheckpoint(t, familyDir(name))
 			o := Options{Decoder: d, Source: src, Windows: randomText(d, 40, 64), Skip: 3}

@@ -50,6 +50,8 @@ func Sites(b arch.Block) []Site {
 			all = append(all, Sites(x.Block)...)
 		}
 		return all
+	case *arch.Injection:
+		return sites(site(1, &b.Gate), site(1, &b.Out))
 	case *arch.ShortConv:
 		return sites(site(1, &b.In), site(1, &b.Out))
 	case *arch.DeltaNet:
@@ -152,6 +154,8 @@ func (t Text) Mixing(b arch.Block) (w Work) {
 		if b.Shared != nil {
 			w[Element] += n * float64(b.Shared.Intermediate)
 		}
+	case *arch.Injection:
+		w[Element] = n * float64(b.Gate.Weight.Rows)
 	case *arch.Sum:
 		for _, x := range b.Branches {
 			w = w.Plus(t.Mixing(x.Block))

@@ -38,7 +38,8 @@ func (a attention) check(m *Model) error {
 	return cmp.Or(
 		m.addRope(a.Rope, a.HeadDim),
 		a.checkRelative(m),
-		m.checkLinears(slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.o", &a.O, hidden, q}),
+		a.checkLent(m, kv),
+		m.checkLinears(slot{"attention.q", &a.Q, q, hidden}, slot{"attention.o", &a.O, hidden, q}),
 		m.checkOptional(slot{"attention.v", &a.V, kv, hidden}, slot{"attention.gate", &a.Gate, q, hidden}),
 		m.checkVector("sinks", a.Sinks, a.Heads),
 		m.checkNorm("query norm", a.QNorm, a.HeadDim, q),
@@ -46,6 +47,21 @@ func (a attention) check(m *Model) error {
 		m.checkNorm("value norm", a.VNorm, a.HeadDim, kv),
 		m.checkNorm("output norm", a.OutNorm, q),
 	)
+}
+
+// checkLent requires keys, of its own or of another attention.
+func (a attention) checkLent(m *Model, kv int) error {
+	switch {
+	case !a.Borrows:
+		err := m.checkLinear("attention.k", &a.K, kv, m.decoder.Hidden)
+		if err == nil && a.Lends {
+			err = m.checkSide(a.Lent, 2*kv)
+		}
+		return err
+	case a.Lends || a.K.Weight.Tensor != "" || a.V.Weight.Tensor != "" || a.KNorm != nil || a.VNorm != nil || a.Clip != 0 || a.Relative != nil:
+		return fmt.Errorf("attention to keys of another layer with keys, norms or bounds of its own: %w", tensor.ErrCorrupt)
+	}
+	return m.checkSide(a.Lent, 2*kv)
 }
 
 func (a attention) cost() cost {
@@ -68,7 +84,7 @@ func (a attention) past() pastShape {
 func (a attention) last() *arch.Linear { return &a.O }
 
 func (a attention) inputs() [][]*arch.Linear {
-	return [][]*arch.Linear{present(&a.Q, &a.K, &a.V, &a.Gate), {&a.O}}
+	return append(readers(&a.Q, &a.K, &a.V, &a.Gate), []*arch.Linear{&a.O})
 }
 
 func (a attention) norms() []*arch.Norm { return []*arch.Norm{a.QNorm, a.KNorm, a.VNorm, a.OutNorm} }
@@ -97,17 +113,36 @@ type attended struct {
 	gates            []float32
 }
 
-// compute is run; if w is not nil, it stores there the values that the backward pass needs.
-func (a attention) compute(ctx context.Context, s *space, x []float32, w *attended) ([]float32, error) {
+// qkv returns queries, keys and values as they are attended to, and lends them.
+func (a attention) qkv(ctx context.Context, s *space, x []float32, w *attended) ([][]float32, error) {
 	qkv, err := s.projections(ctx, x, present(&a.Q, &a.K, &a.V)...)
 	if err != nil {
 		return nil, err
 	}
+	if a.Borrows {
+		kv := a.KVHeads * a.HeadDim
+		qkv = append(qkv, s.columns(a.Lent, kv), s.columns(a.Lent+kv, kv))
+	}
 	if len(qkv) < 3 { // values are keys
 		qkv = append(qkv, s.clone(qkv[1]))
 	}
+	if err := a.prepare(s, qkv, w); err != nil {
+		return nil, err
+	}
+	if a.Lends {
+		s.lend(a.Lent, qkv[1:]...)
+	}
+	return qkv, nil
+}
+
+// compute is run; if w is not nil, it stores there the values that the backward pass needs.
+func (a attention) compute(ctx context.Context, s *space, x []float32, w *attended) ([]float32, error) {
+	qkv, err := a.qkv(ctx, s, x, w)
+	if err != nil {
+		return nil, err
+	}
 	sinks, err := s.vectors(a.Sinks)
-	if err := cmp.Or(err, a.prepare(s, qkv, w)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	q, k, v := qkv[0], qkv[1], qkv[2]
@@ -162,7 +197,9 @@ func (a attention) prepare(s *space, qkv [][]float32, w *attended) error {
 	}
 	turn := s.rotation(a.Rope)
 	s.rotate(qkv[0], turn, a.Heads, a.HeadDim)
-	s.rotate(qkv[1], turn, a.KVHeads, a.HeadDim)
+	if !a.Borrows {
+		s.rotate(qkv[1], turn, a.KVHeads, a.HeadDim)
+	}
 	if a.NormAfter {
 		err = cmp.Or(err, norms())
 	}
@@ -220,6 +257,12 @@ func (a attention) back(s *space, w *attended, do []float32, v Visitor) ([]float
 		if err := a.relative().back(s, dq, w.parts[1].q); err != nil {
 			return nil, err
 		}
+	}
+	switch {
+	case a.Borrows:
+		s.backColumns(a.Lent, dk, dv)
+	case a.Lends:
+		s.backLent(a.Lent, dk, dv)
 	}
 	if a.Temperature != nil {
 		s.warm(dq, width, a.Temperature)

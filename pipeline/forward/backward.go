@@ -15,6 +15,21 @@ func present(layers ...*arch.Linear) []*arch.Linear {
 	return slices.DeleteFunc(layers, func(l *arch.Linear) bool { return l.Weight.Tensor == "" })
 }
 
+// readers groups layers that are given the same vector: together, but each with bounds alone.
+func readers(layers ...*arch.Linear) (groups [][]*arch.Linear) {
+	all := present(layers...)
+	same := slices.DeleteFunc(slices.Clone(all), func(l *arch.Linear) bool { return l.Clip != nil })
+	if len(same) > 0 {
+		groups = append(groups, same)
+	}
+	for _, l := range all {
+		if l.Clip != nil {
+			groups = append(groups, []*arch.Linear{l})
+		}
+	}
+	return groups
+}
+
 // Visitor receives gradients during the backward pass, a group of whole windows at a time, groups in the order of the tokens.
 // Its arguments are valid until it returns and must not be changed. Either function may be nil.
 type Visitor struct {
@@ -36,7 +51,7 @@ type step struct {
 }
 
 // Backward turns dh, the gradient of the output of a loaded layer, into that of its input h, in place: both are [tokens,
-// Hidden]. It needs no Forward before it. Experts that are not in memory are read one at a time. The choice of experts has no
+// Width]. It needs no Forward before it. Experts that are not in memory are read one at a time. The choice of experts has no
 // gradient: the result is exact where it does not change.
 func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visitor) error {
 	a := l.model.arenas.Get().(*arena)
@@ -48,7 +63,16 @@ func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visi
 		if err != nil {
 			return err
 		}
-		return s.back(l.branches, steps, dh[s.first*s.decoder.Hidden:][:len(h)], v)
+		width := s.decoder.Width()
+		dh := dh[s.first*width:][:s.tokens()*width]
+		if s.decoder.Side == 0 {
+			return s.back(l.branches, steps, dh, v)
+		}
+		var stream []float32
+		stream, s.dSide = s.part(dh, s.floats)
+		err = s.back(l.branches, steps, stream, v)
+		s.join(dh, stream, s.dSide)
+		return err
 	})
 }
 

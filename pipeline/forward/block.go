@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -44,6 +45,8 @@ func newBlock(b arch.Block) (block, error) {
 		return experts{b}, nil
 	case *arch.Sum:
 		return &sum{Sum: b}, nil
+	case *arch.Injection:
+		return injection{b}, nil
 	case *arch.ShortConv:
 		return shortConv{b}, nil
 	case *arch.GatedConv:
@@ -77,8 +80,10 @@ type space struct {
 	// window is the index in the cache of the group's first window.
 	window int
 	free   []float32
-	kept   *arena        // of a pass that keeps values for gradients, or nil
-	tally  *effort.Tally // of work that is done, or nil
+	// side and dSide [tokens, Side] are what is next to the stream, and the gradients of that.
+	side, dSide []float32
+	kept        *arena        // of a pass that keeps values for gradients, or nil
+	tally       *effort.Tally // of work that is done, or nil
 	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
 }
@@ -111,6 +116,12 @@ func (s *space) clone(x []float32) []float32 {
 func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) error {
 	list := make([]factor, 0, len(to))
 	for _, o := range to {
+		if o.of.Clip != nil {
+			if err := s.clipped(ctx, x, n, o); err != nil {
+				return err
+			}
+			continue
+		}
 		if s.observe != nil {
 			if err := s.observe(o.of, x); err != nil {
 				return err
@@ -133,6 +144,52 @@ func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) er
 	}
 	multiply(s.threads, x, n, list...)
 	return context.Cause(ctx)
+}
+
+// clipped is linear for a layer with bounds.
+func (s *space) clipped(ctx context.Context, x []float32, n int, o output) error {
+	in, err := s.bounded(o.of, slices.Clone(x))
+	if err != nil {
+		return err
+	}
+	if s.observe != nil {
+		if err := s.observe(o.of, in); err != nil {
+			return err
+		}
+	}
+	s.tally.Linear(n, o.of.Weight.Rows, o.of.Weight.Cols)
+	if h := s.held.linear(o.of); h != nil && h.InMemory() {
+		multiply(s.threads, in, n, h.factor(o.dst))
+	} else if err := s.Model.linear(ctx, in, n, o); err != nil {
+		return err
+	}
+	bounds, err := s.vectors(o.of.Clip.OutLow, o.of.Clip.OutHigh)
+	if err == nil {
+		s.bound(o.dst, bounds)
+	}
+	return err
+}
+
+// bounded bounds what a linear layer reads, in place, if the layer has bounds.
+func (s *space) bounded(l *arch.Linear, x []float32) ([]float32, error) {
+	if l.Clip == nil {
+		return x, nil
+	}
+	bounds, err := s.vectors(l.Clip.InLow, l.Clip.InHigh)
+	if err == nil {
+		s.bound(x, bounds)
+	}
+	return x, err
+}
+
+// bound bounds x by two vectors of one element.
+func (s *space) bound(x []float32, bounds [][]float32) {
+	low, high := bounds[0][0], bounds[1][0]
+	kernel.Parallel(s.threads, len(x), func(lo, hi int) {
+		for i, v := range x[lo:hi] {
+			x[lo+i] = min(max(v, low), high)
+		}
+	})
 }
 
 // project is linear for all tokens, into memory of the space.

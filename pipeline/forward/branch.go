@@ -107,7 +107,7 @@ func (b *Branch) input(s *space, h []float32) ([]float32, error) {
 // errRead ends a pass that has reached the requested vector.
 var errRead = errors.New("read")
 
-// Read writes to dst [tokens, Cols] the vectors that a linear layer of the branch reads, for the states h [tokens, Hidden]
+// Read writes to dst [tokens, Cols] the vectors that a linear layer of the branch reads, for the states h [tokens, Width]
 // before the branch, or before the sum.
 func (b *Branch) Read(ctx context.Context, dst, h []float32, w Windows, reader *Linear) error {
 	return b.layer.each(ctx, h, w, func(s *space, h []float32) error {
@@ -135,16 +135,27 @@ func (b *Branch) Read(ctx context.Context, dst, h []float32, w Windows, reader *
 		case reader.of != b.of.block.last():
 			panic("internal error: forward.Branch.Read: " + reader.Weight.Tensor + " is of another branch")
 		}
-		read(y)
-		return nil
+		if y, err = s.bounded(reader.of, y); err == nil {
+			read(y)
+		}
+		return err
 	})
 }
 
-// Add adds the output of the branch to h [tokens, Hidden], the states before it or the outputs of earlier parts of a sum, 0 for
+// Add adds the output of the branch to h [tokens, Width], the states before it or the outputs of earlier parts of a sum, 0 for
 // the first: y [tokens, Width] is the input of the block's last linear layer, or without one its output.
 func (b *Branch) Add(ctx context.Context, h, y []float32, w Windows) error {
 	last, width := b.of.block.last(), b.Width()
 	return b.layer.each(ctx, h, w, func(s *space, h []float32) error {
+		if a, ok := b.of.block.(attention); ok && a.Lends {
+			x, err := b.input(s, h)
+			if err == nil {
+				_, err = a.qkv(ctx, s, x, nil)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		out := y[s.first*width:][:s.tokens()*width]
 		if last == nil {
 			out = s.clone(out)

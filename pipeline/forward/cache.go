@@ -132,7 +132,7 @@ func (c *Cache) Reset(windows int) { c.windows, c.at = windows, 0 }
 // Fill empties the cache and appends to every window the same number of tokens, at least one. It returns the states of the last
 // ones after the last layer, [windows, Hidden]. most bounds the tokens that are computed at a time, see [Windows].
 func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]float32, error) {
-	n, width := len(windows[0]), c.model.decoder.Hidden
+	n, width := len(windows[0]), c.model.decoder.Width()
 	c.Reset(len(windows))
 	last := make([]float32, len(windows)*width)
 	of := Equal(len(windows), n)
@@ -185,7 +185,7 @@ func (c *Cache) append(ctx context.Context, g group, windows [][]int32, window, 
 	free := grow(&a.floats, len(g.positions)*m.cost.token)
 	for i, l := range m.layers {
 		s := &space{Model: m, group: g, cache: c, window: window, free: free, tally: effort.TallyOf(ctx)}
-		if err := s.forward(ctx, l, h); err != nil {
+		if err := s.parted(h, func(h []float32) error { return s.forward(ctx, l, h) }); err != nil {
 			return nil, err
 		}
 		if c.Progress != nil {

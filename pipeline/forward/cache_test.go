@@ -35,7 +35,7 @@ func grown(t testing.TB, m *Model, windows [][]int32, filled int) []float32 {
 			h, err = c.Advance(t.Context(), tokens)
 		}
 		check(t, err)
-		head.Input(h, h)
+		h = head.Input(h, h)
 		check(t, head.Logits(t.Context(), row, h))
 		for i := range n {
 			copy(all[(i*length+pos)*vocab:], row[i*vocab:(i+1)*vocab])

@@ -41,7 +41,7 @@ func (m *Model) check() error {
 	if !d.NormLast && d.Segment.Tensor != "" {
 		return fmt.Errorf("a vector of the segment without a norm after it: %w", tensor.ErrCorrupt)
 	}
-	if err := cmp.Or(m.checkVector("segment", d.Segment, d.Hidden), m.checkLayers()); err != nil {
+	if err := cmp.Or(m.checkVector("segment", d.Segment, d.Hidden), m.checkPerLayer(), m.checkLayers()); err != nil {
 		return err
 	}
 	if d.Pooling != nil {
@@ -57,6 +57,9 @@ func (m *Model) checkLayers() error {
 			return fmt.Errorf("layer %d: %w", i, err)
 		}
 		m.layers = append(m.layers, layer)
+	}
+	if m.decoder.Side > 0 {
+		m.cost.token += m.decoder.Width() // of the parts of states
 	}
 	return nil
 }
@@ -133,6 +136,16 @@ func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 		return err
 	}
 	m.addMatrix(l.Weight)
+	if c := l.Clip; c != nil {
+		if m.decoder.Vocab > 0 {
+			return fmt.Errorf("%s: bounds outside of a tower: %w", slot, tensor.ErrUnsupported)
+		}
+		for _, w := range []arch.Weight{c.InLow, c.InHigh, c.OutLow, c.OutHigh} {
+			if err := m.checkWeight(slot+" bounds", w, 1, 0); err != nil {
+				return err
+			}
+		}
+	}
 	return m.checkVector(slot+" bias", l.Bias, rows)
 }
 

@@ -44,7 +44,7 @@ func (m *Model) LoadTable() (*Linear, error) {
 	return l, l.Load()
 }
 
-// States returns the states of windows before the first layer, [tokens, Hidden].
+// States returns the states of windows before the first layer, [tokens, Width].
 func (e *Embedding) States(ctx context.Context, windows [][]int32) ([]float32, error) {
 	d := e.model.decoder
 	var positions []int
@@ -75,13 +75,16 @@ func (e *Embedding) at(ctx context.Context, tokens []int32, positions []int) ([]
 			return nil, err
 		}
 		e.Norm.apply(h, h)
-		return h, nil
+		return m.widened(ctx, h, tokens)
 	}
 	if e.Norm != nil {
 		e.Norm.apply(h, h)
 	}
 	m.scaleAll(h, d.EmbeddingScale)
-	return h, e.addPositions(ctx, h, positions)
+	if err := e.addPositions(ctx, h, positions); err != nil {
+		return nil, err
+	}
+	return m.widened(ctx, h, tokens)
 }
 
 // addSegment adds the vector of the segment to all rows.
@@ -137,13 +140,25 @@ func (e *Embedding) lookUp(ctx context.Context, tokens []int32) ([]float32, erro
 	})
 }
 
-// Backward turns dh [tokens, Hidden], the gradient of the result of [Embedding.States] for windows, into that of the looked-up
-// rows, in place: the gradient of row t of the table is the sum over the occurrences of token t.
-func (e *Embedding) Backward(ctx context.Context, dh []float32, windows [][]int32, v Visitor) error {
-	e.model.scaleAll(dh, e.model.decoder.EmbeddingScale)
-	if e.Norm == nil {
-		return nil
+// Backward returns the gradient of the looked-up rows, [tokens, Hidden], for wide [tokens, Width], the gradient of the result of
+// [Embedding.States] for windows, which it may change: the gradient of row t of the table is the sum over the occurrences of token t.
+func (e *Embedding) Backward(ctx context.Context, wide []float32, windows [][]int32, v Visitor) ([]float32, error) {
+	m := e.model
+	all := m.Stream(wide)
+	if m.decoder.PerLayer != nil {
+		h, err := e.States(ctx, windows)
+		if err == nil {
+			err = m.perLayerBack(ctx, all, m.Stream(h), wide)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
+	m.scaleAll(all, m.decoder.EmbeddingScale)
+	if e.Norm == nil {
+		return all, nil
+	}
+	dh := all
 	for _, w := range windows {
 		x, err := e.lookUp(ctx, w)
 		if err == nil && e.model.decoder.NormLast {
@@ -154,10 +169,10 @@ func (e *Embedding) Backward(ctx context.Context, dh []float32, windows [][]int3
 			err = cmp.Or(e.addSegment(x), e.addPositions(ctx, x, positions))
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		e.Norm.back(x, dh[:len(x)], 1, v)
 		dh = dh[len(x):]
 	}
-	return nil
+	return all, nil
 }

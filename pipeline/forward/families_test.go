@@ -38,7 +38,7 @@ func TestFamilyGradients(t *testing.T) {
 				if !slices.Equal(p.choices(t, h, of), choices) {
 					return math.NaN()
 				}
-				p.head.Input(h, h)
+				h = p.head.Input(h, h)
 				logits := make([]float32, len(h)/d.Hidden*d.Vocab)
 				check(t, p.head.Logits(t.Context(), logits, h))
 				return p.CrossEntropyGradient(logits, slices.Concat(windows...))

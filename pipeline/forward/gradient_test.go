@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -114,6 +115,16 @@ func TestGradients(t *testing.T) {
 	eachForm(t, testGradients)
 }
 
+// Weights whose outputs later layers read next to the stream.
+func TestSideGradients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	d, src := openSource(t, filepath.Join(familiesDir, "gemma4_text-edge"))
+	p := load(t, newModel(t, d, src, 2))
+	testGradientsOf(t, p, stableTokens(t, p, 2, 20))
+}
+
 // Every block and every option of them, layer by layer.
 func TestEveryGradient(t *testing.T) {
 	for layer := range layersOfEverything {
@@ -145,7 +156,7 @@ func testGradientsOf(t *testing.T, p *parts, tokens [][]int32) {
 	check(t, err)
 	table := e.W
 	p.embedding.Table = table
-	states := make([]float32, count*d.Hidden) // to be added
+	states := make([]float32, count*d.Width()) // to be added
 	begin := func() []float32 {
 		h := p.embed(t, tokens)
 		kernel.Add(h, h, states)
@@ -166,7 +177,7 @@ func testGradientsOf(t *testing.T, p *parts, tokens [][]int32) {
 			return math.NaN()
 		}
 		logits := make([]float32, count*d.Vocab)
-		p.head.Input(x, x)
+		x = p.head.Input(x, x)
 		check(t, p.head.Logits(t.Context(), logits, x))
 		return cross(logits, 0)
 	}
@@ -202,13 +213,16 @@ func testGradientsOf(t *testing.T, p *parts, tokens [][]int32) {
 		inputs = append(inputs, append([]float32{}, h...))
 		check(t, l.Forward(t.Context(), h, of))
 	}
-	dh := make([]float32, len(h))
-	check(t, p.head.Backward(t.Context(), dh, h, func(token int, logits []float32) error { cross(logits, token); return nil }, v))
+	stream := p.Stream(h)
+	dh := make([]float32, len(stream))
+	check(t, p.head.Backward(t.Context(), dh, stream, func(token int, logits []float32) error { cross(logits, token); return nil }, v))
+	dh = p.WithSide(dh)
 	for i := len(p.layers) - 1; i >= 0; i-- {
 		check(t, p.layers[i].Backward(t.Context(), dh, inputs[i], of, v))
 	}
 	list = append(list, &parameter{name: "states", x: states, changed: func() {}, gradient: doubles(dh)})
-	check(t, p.embedding.Backward(t.Context(), dh, tokens, v))
+	dh, err = p.embedding.Backward(t.Context(), dh, tokens, v)
+	check(t, err)
 	rows := &parameter{name: "table", x: table, changed: func() {}, gradient: make([]float64, len(table))}
 	for i, token := range slices.Concat(tokens...) {
 		for j, g := range dh[i*d.Hidden : (i+1)*d.Hidden] {

@@ -50,13 +50,22 @@ func (m *Model) HeadWithin(bytes int64) (*Head, error) {
 	return h, nil
 }
 
-// Input writes the input of the head to dst: the final norm of h. Both are [tokens, Hidden]; dst may be h.
-func (h *Head) Input(dst, hidden []float32) {
+// Input writes to dst, and returns, the input of the head [tokens, Hidden]: the final norm of the stream of states [tokens, Width]. dst may be
+// the states.
+func (h *Head) Input(dst, states []float32) []float32 {
+	hidden := h.model.Stream(states)
+	dst = dst[:len(hidden)]
+	h.Normed(dst, hidden)
+	return dst
+}
+
+// Normed writes to dst the final norm of a stream; both are [tokens, Hidden], and dst may be the stream.
+func (h *Head) Normed(dst, stream []float32) {
 	if h.Norm == nil {
-		copy(dst, hidden)
+		copy(dst, stream)
 		return
 	}
-	h.Norm.apply(dst, hidden)
+	h.Norm.apply(dst, stream)
 }
 
 // Logits applies the head to rows of its input: dst is [rows, Vocab], x [rows, Hidden].

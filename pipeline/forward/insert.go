@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -18,19 +19,23 @@ type Insertion struct {
 	Grids [][2]int
 }
 
-// Insert puts the rows in place of states h [tokens, Hidden] before the first layer, and returns what is to be added to the states after
+// Insert puts the rows in place of states h [tokens, Width] before the first layer, and returns what is to be added to the states after
 // the first layers, [tokens, Hidden] each.
-func (m *Model) Insert(h []float32, in *Insertion) (deep [][]float32) {
+func (m *Model) Insert(ctx context.Context, h []float32, in *Insertion) (deep [][]float32, err error) {
 	width, rows := m.decoder.Hidden, in.Rows
 	deep = make([][]float32, m.decoder.Deep)
 	for i := range deep {
-		deep[i] = make([]float32, len(h))
+		deep[i] = make([]float32, len(in.Window)*width)
 	}
+	tokens := slices.Clone(in.Window)
 	for i, token := range in.Window {
 		if token != in.Pad || len(rows) < (1+len(deep))*width {
 			continue
 		}
-		at := h[i*width : (i+1)*width]
+		if p := m.decoder.PerLayer; p != nil {
+			tokens[i] = int32(p.Pad)
+		}
+		at := h[i*m.decoder.Width():][:width]
 		rows = rows[copy(at, rows):]
 		if s := m.decoder.EmbeddingScale; s != 0 {
 			kernel.Scale(at, at, float32(s))
@@ -39,13 +44,16 @@ func (m *Model) Insert(h []float32, in *Insertion) (deep [][]float32) {
 			rows = rows[copy(x[i*width:(i+1)*width], rows):]
 		}
 	}
-	return deep
+	if m.decoder.PerLayer != nil {
+		err = m.perLayer(ctx, h, tokens)
+	}
+	return deep, err
 }
 
 // Windows describes the window of an insertion. It does not read the rows.
 func (m *Model) Windows(in *Insertion) Windows {
 	w := Equal(1, len(in.Window))
-	if m.decoder.Lookup.Tensor != "" {
+	if m.decoder.Marked() {
 		w.Ends = ends(in.Window, in.Pad)
 	}
 	if in.Grids != nil && slices.ContainsFunc(m.decoder.Ropes, func(r *arch.Rope) bool { return r.Axes != nil }) {

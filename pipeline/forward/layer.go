@@ -176,8 +176,16 @@ func (m *Model) EachLinear(i int, f func(l *Linear) error) error {
 	return nil
 }
 
-// each calls f with a space for every group of windows, and the group's part of the states h.
+// each calls f with a space for every group of windows, and the stream of the group's part of the states h.
 func (l *Layer) each(ctx context.Context, h []float32, w Windows, f func(s *space, h []float32) error) error {
+	width := l.model.decoder.Width()
+	return l.spaces(ctx, w, func(s *space) error {
+		return s.parted(h[s.first*width:][:s.tokens()*width], func(h []float32) error { return f(s, h) })
+	})
+}
+
+// spaces calls f with a space for every group of windows.
+func (l *Layer) spaces(ctx context.Context, w Windows, f func(s *space) error) error {
 	m := l.model
 	groups, largest, longest := w.groups()
 	if err := m.reach(longest); err != nil {
@@ -187,15 +195,14 @@ func (l *Layer) each(ctx context.Context, h []float32, w Windows, f func(s *spac
 	defer m.arenas.Put(a)
 	free := grow(&a.floats, largest*m.cost.token)
 	for _, g := range groups {
-		s := &space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx)}
-		if err := f(s, h[g.first*m.decoder.Hidden:][:s.tokens()*m.decoder.Hidden]); err != nil {
+		if err := f(&space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Forward turns the states h [tokens, Hidden] before the layer into those after it, in place.
+// Forward turns the states h [tokens, Width] before the layer into those after it, in place.
 func (l *Layer) Forward(ctx context.Context, h []float32, w Windows) error {
 	return l.each(ctx, h, w, func(s *space, h []float32) error { return s.forward(ctx, l.branches, h) })
 }

@@ -36,14 +36,20 @@ func (m *Mixture) ScaleInput() bool { return m.of.ScaleInput }
 // Router is the linear layer that scores the experts.
 func (m *Mixture) Router() *Linear { return m.branch.layer.held.linear(&m.of.Router) }
 
-// rows calls f for groups of the rows of h [n, Hidden], each a window of its own.
-func (m *Mixture) rows(ctx context.Context, h []float32, f func(s *space, h []float32) error) error {
-	return m.branch.layer.each(ctx, h, Equal(len(h)/m.branch.layer.model.decoder.Hidden, 1), f)
+// states calls f for groups of states h [n, Width], each a window of its own.
+func (m *Mixture) states(ctx context.Context, h []float32, f func(s *space, h []float32) error) error {
+	return m.branch.layer.each(ctx, h, Equal(len(h)/m.branch.layer.model.decoder.Width(), 1), f)
 }
 
-// Route chooses experts for the states h [tokens, Hidden]: it writes their numbers and weights, [tokens, TopK].
+// rows calls f for groups of vectors x [n, Hidden], each a window of its own.
+func (m *Mixture) rows(ctx context.Context, x []float32, f func(s *space, x []float32) error) error {
+	width := m.branch.layer.model.decoder.Hidden
+	return m.branch.layer.spaces(ctx, Equal(len(x)/width, 1), func(s *space) error { return f(s, x[s.first*width:][:s.tokens()*width]) })
+}
+
+// Route chooses experts for the states h [tokens, Width]: it writes their numbers and weights, [tokens, TopK].
 func (m *Mixture) Route(ctx context.Context, chosen []int32, weights, h []float32) error {
-	return m.rows(ctx, h, func(s *space, h []float32) error {
+	return m.states(ctx, h, func(s *space, h []float32) error {
 		x, err := m.branch.input(s, h)
 		if err != nil {
 			return err
@@ -62,10 +68,10 @@ func (m *Mixture) Route(ctx context.Context, chosen []int32, weights, h []float3
 // before ends[j]. A choice is an index into chosen.
 func (m *Mixture) Members(chosen []int32) (choices, ends []int32) { return m.of.members(chosen) }
 
-// Input writes to dst [tokens, Hidden] what experts read for the states h [tokens, Hidden], without the weight of an expert that
+// Input writes to dst [tokens, Hidden] what experts read for the states h [tokens, Width], without the weight of an expert that
 // scales its input.
 func (m *Mixture) Input(ctx context.Context, dst, h []float32) error {
-	return m.rows(ctx, h, func(s *space, h []float32) error {
+	return m.states(ctx, h, func(s *space, h []float32) error {
 		x, err := m.branch.input(s, h)
 		if err != nil {
 			return err

@@ -56,7 +56,7 @@ func (p mlp) cost() cost {
 func (p mlp) last() *arch.Linear { return &p.Down }
 
 func (p mlp) inputs() [][]*arch.Linear {
-	return [][]*arch.Linear{present(&p.Gate, &p.Up), {&p.Down}}
+	return append(readers(&p.Gate, &p.Up), []*arch.Linear{&p.Down})
 }
 
 func (p mlp) norms() []*arch.Norm { return []*arch.Norm{p.Norm} }

@@ -46,11 +46,13 @@ func backward(t testing.TB, p *parts, windows [][]int32) (h, dh []float32, weigh
 			add(n.Weight.Tensor, len(dGamma), func(i int) float64 { return dGamma[i] })
 		},
 	}
-	dh = make([]float32, len(h))
-	check(t, p.head.Backward(t.Context(), dh, h, func(token int, logits []float32) error {
+	stream := p.Stream(h)
+	dh = make([]float32, len(stream))
+	check(t, p.head.Backward(t.Context(), dh, stream, func(token int, logits []float32) error {
 		p.CrossEntropyGradient(logits, labels[token:token+len(logits)/p.decoder.Vocab])
 		return nil
 	}, v))
+	dh = p.WithSide(dh)
 	for i := len(inputs) - 1; i >= 0; i-- {
 		check(t, p.layers[i].Backward(t.Context(), dh, inputs[i], of, v))
 	}

@@ -260,7 +260,7 @@ func scoreAll(t testing.TB, m *Model, windows [][]int32) (all [][]float32) {
 	}
 	head, err := m.Head()
 	check(t, err)
-	head.Input(h, h)
+	h = head.Input(h, h)
 	for _, w := range windows {
 		logits := make([]float32, len(w)*m.decoder.Vocab)
 		check(t, head.Logits(t.Context(), logits, h[:len(w)*m.decoder.Hidden]))
@@ -314,7 +314,7 @@ func (p *parts) logits(t testing.TB, windows [][]int32) []float32 {
 	for _, l := range p.layers {
 		check(t, l.Forward(t.Context(), h, lengths(windows)))
 	}
-	p.head.Input(h, h)
+	h = p.head.Input(h, h)
 	logits := make([]float32, len(h)/p.decoder.Hidden*p.decoder.Vocab)
 	check(t, p.head.Logits(t.Context(), logits, h))
 	return logits

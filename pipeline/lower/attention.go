@@ -19,17 +19,18 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	if err != nil {
 		return 0, err
 	}
-	k, err := b.projection(at+"k_proj/Linear", x, &a.K, a.KVHeads, a.HeadDim, a.KNorm)
-	if err != nil {
-		return 0, err
-	}
-	v := k
-	if a.V.Weight.Tensor != "" {
-		if v, err = b.projection(at+"v_proj/Linear", x, &a.V, a.KVHeads, a.HeadDim, a.VNorm); err != nil {
+	var k, v value
+	if !a.Borrows {
+		if k, err = b.projection(at+"k_proj/Linear", x, &a.K, a.KVHeads, a.HeadDim, a.KNorm); err != nil {
 			return 0, err
 		}
+		if v = k; a.V.Weight.Tensor != "" {
+			if v, err = b.projection(at+"v_proj/Linear", x, &a.V, a.KVHeads, a.HeadDim, a.VNorm); err != nil {
+				return 0, err
+			}
+		}
+		v = b.headNorm(at+"v_norm", v, a.KVHeads, a.HeadDim, a.VNorm)
 	}
-	v = b.headNorm(at+"v_norm", v, a.KVHeads, a.HeadDim, a.VNorm)
 	clip := func(name string, x value) value { return x }
 	if a.Clip != 0 {
 		clip = func(name string, x value) value { return b.clamp(at+name, x, -a.Clip, a.Clip) }
@@ -45,10 +46,20 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	q, k = clip("q_clip", q), clip("k_clip", k)
 	if a.Rope != nil {
 		q = b.rotate(at+"q_rotary", q, a.Rope, a.HeadDim)
-		k = b.rotate(at+"k_rotary", k, a.Rope, a.HeadDim)
+		if !a.Borrows {
+			k = b.rotate(at+"k_rotary", k, a.Rope, a.HeadDim)
+		}
 	}
 	if a.NormAfter {
 		normed()
+	}
+	switch lent, there := b.lent[a.Lent]; {
+	case a.Lends:
+		b.lent[a.Lent] = [2]value{k, v}
+	case a.Borrows && !there:
+		return 0, fmt.Errorf("keys and values that no layer before lends: %w", tensor.ErrCorrupt)
+	case a.Borrows:
+		k, v = lent[0], lent[1]
 	}
 	if t := a.Temperature; t != nil {
 		q = b.binary(at+"q_temperature", mnn.BinaryMul, q, b.temperature(t))
@@ -97,6 +108,8 @@ func checkAttention(a *arch.Attention) error {
 		what = "causal attention or windows within squares of patches"
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
 		what = "capped attention scores together with sinks, biases or chunks"
+	case a.Borrows && (a.Bidirectional || a.Clip != 0 || a.KNorm != nil || a.VNorm != nil):
+		what = "keys and values of another layer with norms, bounds or attention to later positions of their own"
 	case a.V.Weight.Tensor == "" && (wide(a.KNorm, a.HeadDim) || wide(a.VNorm, a.HeadDim)):
 		what = "values that are keys, with norms of all heads together"
 	case a.Slopes != nil && a.Sinks.Tensor != "":

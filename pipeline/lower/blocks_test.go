@@ -292,6 +292,16 @@ func TestBlockRefusals(t *testing.T) {
 		{"unknown activation of an expert", 1, experts(func(e *arch.Experts) { e.Experts[4].Activation = "softsign" }), Options{}, tensor.ErrUnsupported, `expert 4: activation "softsign"`},
 		{"taps of another width", 0, &arch.ShortConv{In: madeLinear("in", 3*madeHidden, madeHidden, false), Taps: madeTaps("0.", 4, 3)},
 			Options{}, tensor.ErrCorrupt, "0.tap.0: 4 channels, not 16"},
+		{"keys that no layer lends", 0, func() arch.Block {
+			a := madeAttention("0.", nil)
+			a.Borrows, a.K, a.V = true, arch.Linear{}, arch.Linear{}
+			return a
+		}(), Options{}, tensor.ErrCorrupt, "keys and values that no layer before lends"},
+		{"bounds of keys of another layer", 0, func() arch.Block {
+			a := madeAttention("0.", nil)
+			a.Borrows, a.K, a.V, a.Clip = true, arch.Linear{}, arch.Linear{}, 1
+			return a
+		}(), Options{}, tensor.ErrUnsupported, "keys and values of another layer with norms, bounds"},
 		{"no taps", 0, &arch.ShortConv{In: madeLinear("in", 3*madeHidden, madeHidden, false)}, Options{}, tensor.ErrCorrupt, "without taps"},
 		{"rows of no delta net", 0, func() arch.Block { n := madeDelta("0."); n.KeyDim = 7; return n }(), Options{}, tensor.ErrCorrupt,
 			"0.qkv.weight: 44 rows for 2 key heads of 7"},

@@ -25,6 +25,10 @@ type builder struct {
 	towerMask       *value // that of a tower whose pictures have any size
 	tile            int    // rows of a tile within a tower that reads several at a time, else 0
 	mask, positions value
+	// tokenRows are those of the table of a model with PerLayer, [1, tokens, elements], and side what it makes of them for every layer, [1,
+	// tokens, layers, elements]. lent are keys and values of attentions that lend them, by their columns.
+	tokenRows, side value
+	lent            map[int][2]value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
 	once            map[string]value        // tensors of the graph that layers share, by name
@@ -53,7 +57,7 @@ func newBuilder() *builder {
 	g := &mnn.Graph{Outputs: []string{"logits"}}
 	return &builder{
 		g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1),
-		angles: map[*arch.Rope][2]value{}, once: map[string]value{},
+		angles: map[*arch.Rope][2]value{}, once: map[string]value{}, lent: map[int][2]value{},
 	}
 }
 
@@ -135,9 +139,21 @@ func (b *builder) slice(name string, x, begin value, end, axis int32) value {
 	return b.op(name, mnn.OpStridedSlice, &mnn.StridedSlice{FromType: 1}, x, begin, b.list(end), b.list(axis), b.list(1))
 }
 
+// within is x with bounds of one element.
+func (b *builder) within(name string, x value, low, high arch.Weight) value {
+	x = b.binary(name+"/at_least", mnn.BinaryMaximum, x, b.constant(name+"/low", low))
+	return b.binary(name+"/at_most", mnn.BinaryMinimum, x, b.constant(name+"/high", high))
+}
+
 // linear appends the fixed chain Reshape, ConvertTensor, Convolution, ConvertTensor, Reshape. All linears
 // of one input share the first two. In the C4 form the last two are left to those that need them.
 func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims ...int32) value {
+	if c := l.Clip; c != nil {
+		plain := *l
+		plain.Clip = nil
+		x = b.within(name+"/in", x, c.InLow, c.InHigh)
+		return b.within(name+"/out", b.linear(name, x, &plain, slot, dims...), c.OutLow, c.OutHigh)
+	}
 	in := x
 	if b.dims[x] == nil {
 		in = b.pack(name, x, l.Weight.Cols)

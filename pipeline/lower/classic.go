@@ -88,7 +88,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	}
 	b.maskCondition()
 	if d.Lookup.Tensor != "" {
-		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Lookup, Tower: true, Lookup: true})
+		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Lookup, Table: d.PerLayer != nil, Tower: true, Lookup: true})
 	} else if !d.Tied {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}
@@ -105,7 +105,9 @@ func (b *builder) embedded(ids value) value {
 	d, hidden := b.decoder, int32(b.decoder.Hidden)
 	if d.Pooling != nil && d.Pooling.Pairs {
 		ids = b.pairs(ids)
-	} else if d.Lookup.Tensor != "" {
+	} else if d.PerLayer != nil {
+		ids = b.divided(ids)
+	} else if d.Marked() {
 		ids = b.unmarked(ids)
 	} else {
 		ids = b.reshape("/embedding", ids, 1, -1, hidden)
@@ -122,6 +124,9 @@ func (b *builder) embedded(ids value) value {
 	}
 	if d.Positions.Tensor != "" {
 		h = b.binary("/embedding_positions", mnn.BinaryAdd, h, b.learnedPositions())
+	}
+	if d.PerLayer != nil {
+		b.perLayer(h)
 	}
 	return h
 }
@@ -253,6 +258,8 @@ func blockName(x arch.Block) string {
 	switch x.(type) {
 	case *arch.Attention, *arch.LatentAttention:
 		return "self_attn"
+	case *arch.Injection:
+		return "per_layer"
 	case *arch.ShortConv, *arch.GatedConv:
 		return "conv"
 	case *arch.DeltaNet:
@@ -283,6 +290,8 @@ func (b *builder) block(i int, p string, block arch.Block, x value) (value, erro
 		return b.experts(i, p, block, x)
 	case *arch.Sum:
 		return b.sumOf(i, p, block, x)
+	case *arch.Injection:
+		return b.injection(i, p, block, x)
 	case *arch.LatentAttention:
 		return b.latentAttention(p, block, x)
 	case *arch.ShortConv:

@@ -14,10 +14,11 @@ import (
 // are judged by what they share with those that were.
 var wrongOn = map[string][]string{
 	"opencl": {
-		"bloom", "cohere2", "cwm", "exaone4", "gemma3", "gemma3-untied", "gemma3-window", "gemma3_text", "gemma4", "gemma4-causal", "gemma4-moe", "gemma4_text",
-		"gemma4_text-moe", "gpt_oss", "llama4_text", "llama4_text-dense", "llava-mistral", "ministral", "ministral3",
-		"mistral", "olmo3", "phi3", "qwen2-slide", "qwen3_5", "qwen3_5-corners", "qwen3_5-tied", "qwen3_5_moe",
-		"qwen3_5_moe-corners", "qwen3_5_moe-tied", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "starcoder2",
+		"bloom", "cohere2", "cwm", "exaone4", "gemma3", "gemma3-untied", "gemma3-window", "gemma3_text", "gemma4", "gemma4-causal",
+		"gemma4-edge", "gemma4-moe", "gemma4_text", "gemma4_text-edge", "gemma4_text-keys", "gemma4_text-moe", "gemma4_text-untied", "gpt_oss",
+		"llama4_text", "llama4_text-dense", "llava-mistral", "ministral", "ministral3", "mistral", "olmo3", "phi3", "qwen2-slide", "qwen3_5",
+		"qwen3_5-corners", "qwen3_5-tied", "qwen3_5_moe", "qwen3_5_moe-corners", "qwen3_5_moe-tied", "qwen3_5_moe_text", "qwen3_5_text",
+		"qwen3_next", "starcoder2",
 	},
 	"vulkan": {"gpt_oss"},
 }

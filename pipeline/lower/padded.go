@@ -57,6 +57,12 @@ func paddedTower(t *arch.Tower) (*Part, error) {
 		x = b.concat("/marked", 2, x, b.paddedMarks(t, there))
 		columns += t.Marks
 	}
+	if n := t.Tail.Rows; t.Tail.Tensor != "" {
+		pad := b.times("/side/scale", b.constant("/side/row", t.Tail, 1, 1, int32(n)), mnn.PaddedDivisor)
+		rows := b.zeros("/side/none", int32(t.Padded/(t.Cell*t.Cell)), 1, 1)
+		x = b.concat("/with_side", 2, b.reshape("/stream", x, -1, 1, int32(columns)), b.binary("/side", mnn.BinaryAdd, rows, pad))
+		columns += n
+	}
 	b.g.Tensors[b.reshape("/rows", x, 1, -1, int32(columns))] = mnn.PictureRows
 	return &Part{Name: mnn.VisualPart, Graph: b.g, Slots: b.slots}, b.err
 }

@@ -146,7 +146,11 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	if err != nil {
 		return nil, err
 	}
-	deep, w := m.pass.Insert(h, in), m.pass.Windows(in)
+	deep, err := m.pass.Insert(ctx, h, in)
+	if err != nil {
+		return nil, err
+	}
+	w := m.pass.Windows(in)
 	w.Most = m.windows(windows).Most
 	add := func(layer int, h []float32) error {
 		if layer < len(deep) {
@@ -157,6 +161,7 @@ func (m *Model) HiddenWith(ctx context.Context, window []int32, pad int32, rows 
 	if err := m.layers(ctx, h, w, add); err != nil {
 		return nil, err
 	}
+	h = m.pass.Stream(h)
 	return h, m.Norm(h)
 }
 
@@ -166,7 +171,7 @@ func (m *Model) Norm(hidden []float32) error {
 	if err != nil {
 		return err
 	}
-	head.Input(hidden, hidden)
+	head.Normed(hidden, hidden)
 	return nil
 }
 
@@ -184,10 +189,11 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	if err != nil {
 		return nil, err
 	}
-	return h, m.layers(ctx, h, m.windows(windows), after)
+	err = m.layers(ctx, h, m.windows(windows), func(layer int, h []float32) error { return after(layer, m.pass.Stream(h)) })
+	return m.pass.Stream(h), err
 }
 
-// states returns what enters layer 0: [total tokens, Hidden], windows one after another. All windows must fit the memory limit.
+// states returns what enters layer 0: [total tokens, Width], windows one after another. All windows must fit the memory limit.
 func (m *Model) states(ctx context.Context, windows [][]int32) ([]float32, error) {
 	if m.Fit(windows) < len(windows) {
 		return nil, m.tooLarge(windows)
@@ -246,17 +252,25 @@ func (m *Model) Fit(windows [][]int32) int {
 		tokens += int64(len(w))
 		longest = max(longest, len(w))
 		room := m.room(longest)
-		if tokens*4*int64(m.decoder.Hidden) > room || int64(longest)*m.pass.TokenBytes() > room {
+		if tokens*m.stateBytes() > room || int64(longest)*m.pass.TokenBytes() > room {
 			return i
 		}
 	}
 	return len(windows)
 }
 
+// stateBytes is the memory for the states of a token: those that are kept, and copies of parts of them.
+func (m *Model) stateBytes() int64 {
+	if m.decoder.Side == 0 {
+		return 4 * int64(m.decoder.Hidden)
+	}
+	return 4 * int64(2*m.decoder.Width()+m.decoder.Hidden)
+}
+
 // LeastMemory returns the smallest limit in bytes with which a window of length tokens fits, see [Model.Fit].
 func (m *Model) LeastMemory(length int) int64 {
 	weights := m.pass.Weights()
-	rest := m.pass.Overhead(length) + 2*int64(length)*max(4*int64(m.decoder.Hidden), m.pass.TokenBytes()) + 1
+	rest := m.pass.Overhead(length) + 2*int64(length)*max(m.stateBytes(), m.pass.TokenBytes()) + 1
 	// A limit of four times the weights keeps them, which leaves too little if the rest is large.
 	if least := rest + weights.Slab; least < 4*weights.All {
 		return least

@@ -157,12 +157,18 @@ var windowFamilies = map[string]family{
 			{"rope_parameters.sliding_attention": merged(object{"rope_type": "llama3", "rope_theta": 300}, llama3)},
 			{"enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 20},
 			{"enable_moe_block": true, "num_experts": 3, "top_k_experts": 3, "moe_intermediate_size": 33, "attention_k_eq_v": false},
+			{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320},
+			{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320, "num_kv_shared_layers": 1},
+			{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320, "num_kv_shared_layers": 1, "use_double_wide_mlp": true},
+			{"hidden_size_per_layer_input": removed, "vocab_size_per_layer_input": 320},
 			{"rms_norm_eps": 0.1},
 			{"head_dim": 24},
 		}),
-		refuses: oneOf(bad(`hidden_activation: "gelu"`, "gelu"), bad(`use_bidirectional_attention: "all"`, "all"), bad("hidden_size_per_layer_input: 8 is not supported", 8),
-			bad("hidden_size_per_layer_input: 256 is not supported", removed), bad("num_kv_shared_layers: 1 is not supported",
-				1), bad("sliding_window: none, but layer 1 slides", nil), []refusal{
+		refuses: oneOf(bad(`hidden_activation: "gelu"`, "gelu"), bad(`use_bidirectional_attention: "all"`, "all"),
+			bad("num_kv_shared_layers: 1 is not supported without hidden_size_per_layer_input", 1), bad("sliding_window: none, but layer 1 slides", nil), []refusal{
+				{`vocab_size_per_layer_input: 262144 is not supported, only the 320`, object{"hidden_size_per_layer_input": 8}},
+				{`num_kv_shared_layers: layer 1 has no layer of its kind before layer 1`, object{
+					"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320, "num_kv_shared_layers": 2}},
 				{`rope_parameters.full_attention: missing`, object{"rope_parameters.full_attention": removed}},
 				{`rope_parameters.full_attention.rope_theta: missing`, object{"rope_parameters.full_attention.rope_theta": removed}},
 				{`rope_parameters.sliding_attention.rope_type: "axial"`, object{"rope_parameters.sliding_attention.rope_type": "axial"}},
@@ -187,6 +193,9 @@ var windowFamilies = map[string]family{
 			{"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 96, "num_hidden_layers": 7,
 				"layer_types": removed, "vocab_size": 333, "per_layer_config": removed, "global_head_dim": 32,
 				"enable_moe_block": true, "num_experts": 5, "top_k_experts": 3, "moe_intermediate_size": 33, "sliding_window": 600},
+			{"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "hidden_size": 40, "num_hidden_layers": 3,
+				"layer_types": kinds("sff"), "per_layer_config": removed, "global_head_dim": 32, "attention_k_eq_v": false, "vocab_size": 330,
+				"hidden_size_per_layer_input": 50, "vocab_size_per_layer_input": 330, "num_kv_shared_layers": 1, "use_double_wide_mlp": true},
 		},
 	},
 	"cwm": {

@@ -53,6 +53,9 @@ SLIM_LATENT = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_
 GEMMA4 = dict(
     head_dim=8, global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=16, hidden_size_per_layer_input=0,
     final_logit_softcapping=5.0, tie_word_embeddings=True)
+EDGE = dict(
+    GEMMA4, attention_k_eq_v=False, num_global_key_value_heads=None, hidden_size_per_layer_input=16, vocab_size_per_layer_input=320,
+    num_kv_shared_layers=3, use_double_wide_mlp=True)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 # By name: the class without its ending, the options of its config over BASE (a key that is ... is left out), and what the seed is
@@ -101,6 +104,13 @@ CHECKPOINTS = {
     "gemma4_text-moe": ("Gemma4", dict(
         SMALL, **GEMMA4, intermediate_size=32, layer_types=[SLIDING, FULL], enable_moe_block=True, num_experts=3, top_k_experts=2,
         moe_intermediate_size=12)),
+    "gemma4_text-edge": ("Gemma4", dict(SMALL, **EDGE, intermediate_size=24, num_hidden_layers=5, layer_types=[SLIDING, FULL, SLIDING, SLIDING, FULL])),
+    "gemma4_text-keys": ("Gemma4", dict(
+        SMALL, **dict(EDGE, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=24, num_kv_shared_layers=2),
+        intermediate_size=24, num_hidden_layers=4, layer_types=[SLIDING, FULL] * 2)),
+    "gemma4_text-untied": ("Gemma4", dict(
+        SMALL, **dict(EDGE, tie_word_embeddings=False, hidden_size_per_layer_input=12, num_kv_shared_layers=0, final_logit_softcapping=None),
+        intermediate_size=24, layer_types=[SLIDING, FULL])),
     "glm": ("Glm", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
     "glm4": ("Glm4", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
     "glm4_moe": ("Glm4Moe", dict(
@@ -393,6 +403,11 @@ VISION = {
         GEMMA4, hidden_size=48, attention_k_eq_v=False, num_global_key_value_heads=..., layer_types=[SLIDING, FULL], tie_word_embeddings=False), dict(
         GEMMA4_VISION, num_attention_heads=3, num_key_value_heads=3, head_dim=8, hidden_activation="gelu"), {}, dict(
         image_processor=dict(do_normalize=False, max_soft_tokens=70))),
+    "gemma4-edge": ("Gemma4", GEMMA4_MARKS, dict(
+        dict(EDGE, num_kv_shared_layers=1, vocab_size_per_layer_input=323), intermediate_size=24, num_hidden_layers=3, layer_types=[SLIDING, FULL, FULL],
+        pad_token_id=3), dict(
+        GEMMA4_VISION, num_hidden_layers=1, position_embedding_size=840, standardize=False, use_clipped_linears=True), dict(tie_word_embeddings=True, audio_config=dict(
+            hidden_size=8, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[8, 4], output_proj_dims=12)), None),
     "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
         32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
     "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
@@ -545,6 +560,8 @@ def randomise(model, rng, twin):
     for name, b in model.named_buffers():
         if "e_score_correction_bias" in name:
             b.copy_((torch.randn(b.shape, generator=rng) * 0.1).to(torch.bfloat16))
+        elif name.endswith(("put_min", "put_max")):  # bounds that some elements exceed
+            b.copy_(((0.7 + torch.rand(b.shape, generator=rng)) * (1 if name.endswith("max") else -1)).to(torch.bfloat16))
         elif name.endswith("std_bias"):
             b.copy_((torch.randn(b.shape, generator=rng) * 0.5).to(torch.bfloat16))
         elif "layer_scalar" in name or name.endswith("std_scale"):
