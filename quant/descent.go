@@ -77,7 +77,8 @@ func (e *feedback) refit(b *batch, at int) bool {
 		for r := range b.rows {
 			code, grad, kq := b.code[r*n+lo:r*n+hi], b.product[r*width:][:width], b.second[r*width:][:width]
 			kernel.AddScaled(kq, code, e.ridge)
-			b.fit[r].add(code, grad, kq, e.sums[lo:hi])
+			b.fit[r].slope(code, grad)
+			b.fit[r].curve(code, kq, e.sums[lo:hi])
 		}
 	}
 	moved := false
@@ -102,18 +103,25 @@ func (e *feedback) refit(b *batch, at int) bool {
 	return moved
 }
 
-// add sums over some columns of the block.
-func (f *fit) add(code, grad, kq, sums []float32) {
-	var gq, g1, qq, q1 float64
+// slope sums over some columns of the block what depends on the gradient.
+func (f *fit) slope(code, grad []float32) {
+	var gq, g1 float64
 	for i, c := range code {
-		q := float64(c)
-		gq += float64(q * float64(grad[i]))
+		gq += float64(float64(c) * float64(grad[i]))
 		g1 += float64(grad[i])
-		qq += float64(q * float64(kq[i]))
-		q1 += float64(q * float64(sums[i]))
 	}
 	f.gq += gq
 	f.g1 += g1
+}
+
+// curve sums over some columns of the block what does not.
+func (f *fit) curve(code, kq, sums []float32) {
+	var qq, q1 float64
+	for i, c := range code {
+		q := float64(c)
+		qq += float64(q * float64(kq[i]))
+		q1 += float64(q * float64(sums[i]))
+	}
 	f.qq += qq
 	f.q1 += q1
 }

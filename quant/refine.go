@@ -74,11 +74,19 @@ type refinement struct {
 	pulled  []float32 // (G + r I) E [m, n]
 
 	gradient, change, product []float32     // [m, width]
+	code, kq                  []float32     // signed codes, and their products with the square [m, width]
+	fits                      []fit         // of each row, for its block
 	square                    []float32     // of the damped Hessian [width, width]
-	packed                    kernel.Packed // the square, as factor of products with single rows
+	packed                    kernel.Packed // the square, as factor of products with rows
 	factor                    kernel.Packed // of a product that goroutines share
-	turned                    []float32     // change · square, of a panel of rows
-	code, kq                  []float32     // [width]
+	effects                   [2]effect     // of a panel of rows, and the one before it
+}
+
+// effect is what a panel of rows passes on to the rows below it.
+type effect struct {
+	turned []float32     // change · square [refinePanel, width]
+	packed kernel.Packed // turned, as factor
+	moved  bool          // whether it is not 0
 }
 
 // couple sets the damped moments of the outputs, and reports whether there are any.
@@ -105,8 +113,11 @@ func (r *refinement) start(w Matrix) {
 	m, n := r.rows, r.cols
 	r.pulled = make([]float32, m*n)
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
-	r.square, r.turned = make([]float32, r.width*r.width), make([]float32, refinePanel*r.width)
-	r.code, r.kq = make([]float32, r.width), make([]float32, r.width)
+	r.code, r.kq, r.fits = make([]float32, m*r.width), make([]float32, m*r.width), make([]fit, m)
+	r.square = make([]float32, r.width*r.width)
+	for i := range r.effects {
+		r.effects[i].turned = make([]float32, refinePanel*r.width)
+	}
 	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		r.aim(b, w.Data[lo*n:hi*n])
@@ -123,10 +134,14 @@ func (r *refinement) start(w Matrix) {
 	}
 }
 
+// refineRows is the most rows of a product that a thread computes at a time, refineLay the cost of laying out the other factor, in
+// rows.
+const refineRows, refineLay = 64, 4
+
 // each calls f for runs of rows from lo to hi-1, in parallel.
 func (r *refinement) each(lo, hi int, f func(lo, hi int)) {
-	const unit = 64
 	if lo < hi {
+		unit := kernel.Span(r.threads, hi-lo, refineRows, refineLay)
 		kernel.Parallel(r.threads, (hi-lo+unit-1)/unit, func(a, z int) { f(lo+a*unit, min(lo+z*unit, hi)) })
 	}
 }
@@ -159,21 +174,9 @@ func (r *refinement) panel(lo int) bool {
 		for i := from; i < to; i++ {
 			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
 		}
+		r.prepare(lo, from, to)
 	})
-	moved := false
-	for from := 0; from < m; from += refinePanel {
-		to := min(from+refinePanel, m)
-		if !r.movePanel(lo, from, to) {
-			continue
-		}
-		moved = true
-		r.pack(r.turned, to-from, width)
-		r.each(to, m, func(a, z int) {
-			r.factor.MulT(r.product[a*width:], r.outputs[a*m+from:], z-a, width, m, 0, width)
-			kernel.Add(r.gradient[a*width:z*width], r.gradient[a*width:z*width], r.product[a*width:z*width])
-		})
-	}
-	if !moved {
+	if !r.moveAll(lo) {
 		return false
 	}
 	r.pack(r.change, m, width)
@@ -187,38 +190,103 @@ func (r *refinement) panel(lo int) bool {
 	return true
 }
 
-// movePanel moves rows from to to-1, one after the other, and reports whether anything moved.
-func (r *refinement) movePanel(lo, from, to int) bool {
-	width, moved := r.width, false
+// prepare computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
+func (r *refinement) prepare(lo, from, to int) {
+	width := r.width
+	mid := float32(int(1) << (r.spec.Bits - 1))
 	for row := from; row < to; row++ {
-		turned := r.turned[(row-from)*width : (row-from+1)*width]
+		scale, zero := r.terms(row, lo)
+		code, change := r.code[row*width:(row+1)*width], r.change[row*width:(row+1)*width]
+		for i, c := range r.dst.Codes[row*r.cols+lo:][:width] {
+			code[i] = float32(c) - mid
+			change[i] = -(float32(scale*code[i]) + zero)
+		}
+	}
+	if width != r.feedback.block {
+		return
+	}
+	r.packed.MulT(r.kq[from*width:], r.code[from*width:], to-from, width, width, 0, width)
+	for row := from; row < to; row++ {
+		r.fits[row] = fit{}
+		r.fits[row].curve(r.code[row*width:(row+1)*width], r.kq[row*width:], r.sums[lo:lo+width])
+	}
+}
+
+// terms are the scale and the zero term of a row for column lo.
+func (r *refinement) terms(row, lo int) (scale, zero float32) {
+	at := row*r.blocks + lo/r.feedback.block
+	if r.dst.Zero != nil {
+		zero = r.dst.Zero[at]
+	}
+	return r.dst.Scale[at], zero
+}
+
+// moveAll moves columns lo to lo+width-1 of all rows, and reports whether anything moved. While one thread moves the rows of a panel, one
+// after the other, the others let the rows below it know what the panel before it did.
+func (r *refinement) moveAll(lo int) bool {
+	moved := r.movePanel(lo, 0)
+	for from := 0; from+refinePanel < r.rows; from += refinePanel {
+		next := from + refinePanel
+		below, units, unit := next+refinePanel, 0, refineRows
+		if r.effects[from/refinePanel%2].moved && below < r.rows {
+			unit = kernel.Span(r.threads, r.rows-below, refineRows, refineLay)
+			units = (r.rows - below + unit - 1) / unit
+		}
+		kernel.Parallel(r.threads, 1+units, func(u, end int) {
+			for ; u < end; u++ {
+				if u > 0 {
+					r.push(from, below+(u-1)*unit, min(below+u*unit, r.rows))
+					continue
+				}
+				r.push(from, next, min(below, r.rows))
+				if r.movePanel(lo, next) {
+					moved = true
+				}
+			}
+		})
+	}
+	return moved
+}
+
+// push adds to the gradients of rows lo to hi-1 what the moves of the panel that begins with row from do to them.
+func (r *refinement) push(from, lo, hi int) {
+	s, width := &r.effects[from/refinePanel%2], r.width
+	if !s.moved {
+		return
+	}
+	s.packed.MulT(r.product[lo*width:], r.outputs[lo*r.rows+from:], hi-lo, width, r.rows, 0, width)
+	kernel.Add(r.gradient[lo*width:hi*width], r.gradient[lo*width:hi*width], r.product[lo*width:hi*width])
+}
+
+// movePanel moves the rows of the panel that begins with row from, one after the other, and reports whether anything moved.
+func (r *refinement) movePanel(lo, from int) bool {
+	s, to, width := &r.effects[from/refinePanel%2], min(from+refinePanel, r.rows), r.width
+	s.moved = false
+	for row := from; row < to; row++ {
+		turned := s.turned[(row-from)*width : (row-from+1)*width]
 		if !r.moveRow(row, lo) {
 			clear(turned)
 			continue
 		}
-		moved = true
+		s.moved = true
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
 		for i := row + 1; i < to; i++ {
 			kernel.AddScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
 		}
 	}
-	return moved
+	if s.moved && to < r.rows {
+		s.packed.Resize(width, to-from)
+		s.packed.PackColumns(s.turned, 0, width, width)
+	}
+	return s.moved
 }
 
 // moveRow moves columns lo to lo+width-1 of a row, stores the change of its weights, and reports whether anything moved.
 func (r *refinement) moveRow(row, lo int) bool {
 	at := row*r.blocks + lo/r.feedback.block
-	codes := r.dst.Codes[row*r.cols+lo:][:r.width]
-	change, code := r.change[row*r.width:(row+1)*r.width], r.code[:r.width]
+	change, code := r.change[row*r.width:(row+1)*r.width], r.code[row*r.width:(row+1)*r.width]
 	mid := float32(int(1) << (r.spec.Bits - 1))
-	scale, zero := r.dst.Scale[at], float32(0)
-	if r.dst.Zero != nil {
-		zero = r.dst.Zero[at]
-	}
-	for i, c := range codes {
-		code[i] = float32(c) - mid
-		change[i] = -(float32(scale*code[i]) + zero)
-	}
+	scale, zero := r.terms(row, lo)
 	s, z := r.refitRow(row, lo, scale, zero)
 	moved := r.moveCodes(row, s)
 	if s == scale && z == zero && !moved {
@@ -229,6 +297,7 @@ func (r *refinement) moveRow(row, lo int) bool {
 	if r.dst.Zero != nil {
 		r.dst.Zero[at] = z
 	}
+	codes := r.dst.Codes[row*r.cols+lo:][:r.width]
 	for i, q := range code {
 		codes[i] = uint8(q + mid)
 		change[i] += float32(s*q) + z
@@ -242,10 +311,9 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 		return scale, zero
 	}
 	width, curve := r.width, r.outputs[row*r.rows+row]
-	grad, sums, code, kq := r.gradient[row*width:(row+1)*width], r.sums[lo:lo+width], r.code[:width], r.kq[:width]
-	r.packed.MulT(kq, code, 1, width, width, 0, width)
-	var f fit
-	f.add(code, grad, kq, sums)
+	grad, kq, sums := r.gradient[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[lo:lo+width]
+	f := r.fits[row]
+	f.slope(r.code[row*width:(row+1)*width], grad)
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
 	s, z = f.solve(scale, zero, r.total[lo/width], r.spec)
 	if s != scale || z != zero {
@@ -258,7 +326,7 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 // moveCodes gives every code of a row in the panel, one after the other, the value that minimises the objective, and reports
 // whether any changed.
 func (r *refinement) moveCodes(row int, scale float32) bool {
-	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[:r.width]
+	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[row*r.width:(row+1)*r.width]
 	grad := r.gradient[row*width : (row+1)*width]
 	grid, inverse, moved := signed(r.spec.Bits), 1/scale, false
 	for i, q := range code {
