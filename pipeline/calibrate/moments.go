@@ -51,8 +51,8 @@ func newMoments(cols int, cross bool) *moments {
 	return m
 }
 
-// momentRows and momentColumns are the size of a unit of work, a piece of a moment.
-const momentRows, momentColumns = 48, 288
+// momentRows and momentColumns are the size of a unit of work, a piece of a moment, of which a thread has at least momentPieces.
+const momentRows, momentColumns, momentPieces = 48, 288, 4
 
 // piece is a part of the cross moment, or of the lower half of the Hessian.
 type piece struct {
@@ -70,11 +70,15 @@ func (p piece) size() int {
 }
 
 // pieces divides the moments, the largest first.
-func (m *moments) pieces() (all []piece) {
+func (m *moments) pieces(threads int) (all []piece) {
+	columns := momentColumns
+	for columns > kernel.PanelRows && (m.cols+momentRows-1)/momentRows*((m.cols+columns-1)/columns) < momentPieces*threads {
+		columns -= kernel.PanelRows
+	}
 	for from := 0; from < m.cols; from += momentRows {
 		to := min(from+momentRows, m.cols)
-		for lo := 0; lo < m.cols; lo += momentColumns {
-			hi := min(lo+momentColumns, m.cols)
+		for lo := 0; lo < m.cols; lo += columns {
+			hi := min(lo+columns, m.cols)
 			if m.cross != nil {
 				all = append(all, piece{true, from, to, lo, hi})
 			}
@@ -111,7 +115,7 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 			m.packed[w].PackColumns(quantized[w*size+skip*m.cols:(w+1)*size], lo, min(kernel.PanelRows, m.cols-lo), m.cols)
 		}
 	})
-	pieces := slices.DeleteFunc(m.pieces(), func(p piece) bool { return p.cross && cross || !p.cross && hessian })
+	pieces := slices.DeleteFunc(m.pieces(max(1, threads)), func(p piece) bool { return p.cross && cross || !p.cross && hessian })
 	kernel.Parallel(threads, len(pieces), func(u, end int) {
 		var product []float32
 		for ; u < end; u++ {

@@ -165,6 +165,7 @@ func (o *Options) gradient(
 		if err := l.Forward(ctx, h, of); err != nil {
 			return nil, err
 		}
+		l.Release()
 		step(1)
 	}
 	h = m.Stream(h)
@@ -213,6 +214,7 @@ func (o *Options) gradient(
 		if err := l.Backward(ctx, dh, inputs[i], of, v); err != nil {
 			return nil, err
 		}
+		l.Release()
 		ignore()
 		step(2)
 	}

@@ -146,6 +146,17 @@ func (l *Layer) LoadCommon() error {
 	return nil
 }
 
+// Release gives the memory of the linear layers to those that are loaded next. Neither the layer nor its weights may be used afterwards.
+func (l *Layer) Release() {
+	l.model.lock.Lock()
+	defer l.model.lock.Unlock()
+	l.model.spare = l.model.spare[:0]
+	for _, x := range l.held.linears {
+		l.model.spare = append(l.model.spare, x)
+	}
+	l.held = nil
+}
+
 // Bytes is the memory that the matrices of a layer take: all of them, and those that LoadCommon reads.
 func (l *Layer) Bytes() (all, common int64) {
 	sum := func(groups [][]*arch.Linear) (n int64) {

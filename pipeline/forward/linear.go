@@ -18,9 +18,9 @@ const (
 	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2 cache until
 	// it is packed.
 	readBytes = 256 << 10
-	// spanTokens and leastTokens are the most and fewest tokens of a product that a thread computes at a time, leastColumns the
-	// fewest columns: enough to lay tokens out once for many rows of the matrix, and rows once for many tokens.
-	spanTokens, leastTokens, leastColumns = 256, 32, 128
+	// spanTokens and leastTokens are the most and fewest tokens of a product that a thread computes at a time: enough to lay rows of
+	// the matrix out once for many tokens. The fewest columns are a panel, because a product with few tokens has nothing else to share.
+	spanTokens, leastTokens = 256, 32
 	// unitsPerThread splits the work so that other threads can take over the share of a delayed one.
 	unitsPerThread = 4
 )
@@ -240,7 +240,7 @@ func division(threads, n, cols int) (spans, part int) {
 	best := math.Inf(1)
 	least := (n + spanTokens - 1) / spanTokens
 	most := max(least, min((n+leastTokens-1)/leastTokens, unitsPerThread*threads))
-	for parts := 1; parts == 1 || parts <= min(cols/leastColumns, unitsPerThread*threads); parts++ {
+	for parts := 1; parts == 1 || parts <= min(cols/kernel.PanelRows, unitsPerThread*threads); parts++ {
 		width := ((cols+parts-1)/parts + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
 		count := (cols + width - 1) / width
 		for s := least; s <= most && (s == least || s*count <= 2*unitsPerThread*threads); s++ {
@@ -331,11 +331,33 @@ func (l *Linear) InMemory() bool { return l.W != nil || l.ready }
 
 // Load reads the weights of the source.
 func (l *Linear) Load() (err error) {
-	if l.W, err = l.model.values(l.Weight); err == nil && l.of.Bias.Tensor != "" {
+	w := l.model.memory(l)
+	l.W, l.ready, l.version = nil, false, kernel.NewVersion()
+	if err = l.model.read(w, l.Weight, 0); err != nil {
+		return err
+	}
+	l.W = w
+	if l.of.Bias.Tensor != "" {
 		l.Bias, err = l.model.values(l.of.Bias)
 	}
-	l.ready, l.version = false, kernel.NewVersion()
 	return err
+}
+
+// memory returns memory for the weights of a layer, of arbitrary content, and gives it memory for its copy if there is some: both of a
+// layer that was released, because new memory would have to be cleared first, by one thread.
+func (m *Model) memory(l *Linear) []float32 {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	for i, s := range m.spare {
+		if s.Rows == l.Rows && s.Cols == l.Cols && s.W != nil {
+			m.spare = slices.Delete(m.spare, i, i+1)
+			if l.packed.Bytes() == 0 {
+				l.packed = s.packed
+			}
+			return s.W
+		}
+	}
+	return make([]float32, l.Rows*l.Cols)
 }
 
 // ReadRows writes rows of the weights from row first on to dst, [rows, Cols]: those in memory, or else those of the source.

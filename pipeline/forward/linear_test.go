@@ -85,6 +85,40 @@ func TestFailingDisk(t *testing.T) {
 	}
 }
 
+// A layer that is loaded into the memory of one that was released computes what it computes in new memory, and nothing is allocated for
+// its matrices.
+func TestRelease(t *testing.T) {
+	m := openModel(t, tinyDir, 2)
+	forward := func(l *Layer) []float32 {
+		h := make([]float32, 3*m.decoder.Hidden)
+		for i := range h {
+			h[i] = float32(i%7) - 3
+		}
+		check(t, l.Forward(t.Context(), h, Equal(1, 3)))
+		return h
+	}
+	first, err := m.LoadLayer(0)
+	check(t, err)
+	want, err := m.LoadLayer(1)
+	check(t, err)
+	forward(first)
+	memory := map[*float32]bool{}
+	for _, l := range first.Linears() {
+		memory[&l.W[0]] = true
+	}
+	first.Release()
+	again, err := m.LoadLayer(1)
+	check(t, err)
+	for _, l := range again.Linears() {
+		if !memory[&l.W[0]] || l.packed.Bytes() == 0 {
+			t.Errorf("%s is in new memory", l.Weight.Tensor)
+		}
+	}
+	if !slices.Equal(forward(again), forward(want)) {
+		t.Error("other results")
+	}
+}
+
 // A matrix that is read slab by slab gives the products and gradients of one that is in memory, to the bit.
 func TestSlabs(t *testing.T) {
 	const rows, cols, n = 600, 3 * slabBytes / 4 / 600, 3

@@ -54,8 +54,9 @@ type Model struct {
 
 	room    atomic.Int64 // bytes of matrices that may still be kept
 	keeping bool         // of vectors
-	lock    sync.Mutex   // of vectors and ropes
+	lock    sync.Mutex   // of vectors, ropes and spare
 	vectors map[string][]float32
+	spare   []*Linear // of the layer that was released last: memory for weights
 
 	buffers sync.Pool // of *buffer
 	slabs   sync.Pool // of *kernel.Packed

@@ -36,7 +36,7 @@ func TestTiles(t *testing.T) {
 // TestDivision: the products of small models keep 2 to 16 threads busy for three quarters of the time, if a unit takes as long as
 // its elements.
 func TestDivision(t *testing.T) {
-	for _, shape := range [][2]int{{2048, 576}, {2048, 192}, {2048, 1536}, {2048, 49152}, {341, 576}, {341, 49152}, {512, 512}, {512, 256}} {
+	for _, shape := range [][2]int{{2048, 576}, {2048, 192}, {2048, 1536}, {2048, 49152}, {341, 576}, {341, 49152}, {512, 512}, {512, 256}, {32, 512}, {8, 1536}} {
 		for _, threads := range []int{2, 4, 8, 16} {
 			t.Run(fmt.Sprintf("%dx%d/%d", shape[0], shape[1], threads), func(t *testing.T) {
 				n, cols := shape[0], shape[1]
