@@ -24,7 +24,7 @@ func Digest(m quant.Method) (string, error) {
 	}
 	w, _ := layer()
 	if q, ok := m.(quant.Quantizer); ok {
-		for _, s := range specs(q) {
+		for _, s := range specs(q, false) {
 			b, _, err := encode(q, w, s, driftedFor(q))
 			if err != nil {
 				return "", err

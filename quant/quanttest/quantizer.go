@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -363,7 +364,7 @@ func nonsense(q quant.Quantizer) error {
 
 // forSpecs calls try for all specs of a method and returns its first error.
 func forSpecs(q quant.Quantizer, try func(quant.Spec) error) error {
-	list := specs(q)
+	list := specs(q, testing.Short())
 	if len(list) == 0 {
 		return fmt.Errorf("the method supports no storage form")
 	}

@@ -90,14 +90,14 @@ func options(m quant.Method) error {
 }
 
 // specs are the storage forms that a method is tried with: of all forms with codes, every one for a method that is fast, a
-// fifth of them, with all bits, blocks, signs and types of scales, for one that needs a text; in short tests fewer. Forms that q
-// rejects as unsupported are left out.
-func specs(q quant.Quantizer) (list []quant.Spec) {
+// fifth of them, with all bits, blocks, signs and types of scales, for one that needs a text; fewer if short. Forms that q rejects as
+// unsupported are left out.
+func specs(q quant.Quantizer, short bool) (list []quant.Spec) {
 	n, stride := 0, 1
 	if q.Needs() >= quant.Text {
 		stride = 5
 	}
-	if testing.Short() {
+	if short {
 		stride = 2*stride + 3
 	}
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
