@@ -16,6 +16,18 @@ const descentPanel = 128
 //	2 (gq·ds + g1·dz) + qq·ds² + 2·q1·ds·dz + ones·dz²,   gq = G·q, g1 = G·1, qq = q K qᵀ, q1 = q K 1ᵀ, ones = 1 K 1ᵀ
 type fit struct{ gq, g1, qq, q1 float64 }
 
+// Descend does on this CPU, in one thread, what a device does for a [kernel.Descent].
+func Descend(d *kernel.Descent) {
+	e := &feedback{spec: Spec{Bits: d.Bits, Symmetric: d.Zero == nil, Scale: tensor.F32}, cols: d.Cols, block: d.Block, blocks: d.Cols / d.Block,
+		sweeps: d.Sweeps, hessian: d.Hessian.Data, ridge: d.Ridge, sums: d.Sums, total: d.Totals}
+	if d.Half {
+		e.spec.Scale = tensor.F16
+	}
+	b := &batch{rows: d.Rows, dst: Blocks{Scale: d.Scale, Zero: d.Zero}, target: d.Target, code: d.Codes, work: make([]float32, len(d.Codes))}
+	e.scratch(b, d.Rows)
+	e.descend(b)
+}
+
 // descend lowers the objective of every row, block by block: first the scale and zero term by least squares, then each
 // code in turn by its best move. No step raises it, up to rounding. It stops early when nothing moves, because further
 // sweeps would change nothing.

@@ -33,6 +33,7 @@ type feedback struct {
 	factor     []float32 // [cols, cols], M of invertFactor in the order of positions
 	importance []float32 // damped diagonal, in the order of positions
 	mismatch   []float32 // [cols, cols], or nil
+	versions   [2]uint64 // of the Hessian and the mismatch, for devices
 	sums       []float32 // sums of the rows of the damped Hessian over the block of the row
 	total      []float64 // for every block the sum of sums
 }
@@ -67,26 +68,38 @@ func (e *feedback) Encode(dst Blocks, w Matrix) error {
 	b := e.batch(step)
 	for lo := 0; lo < w.Rows; lo += step {
 		b.rows = min(step, w.Rows-lo)
-		hi := lo + b.rows
-		b.dst = dst.Slice(lo, hi, w.Rows)
-		if r := e.encode(b, w.Data[lo*w.Cols:hi*w.Cols]); r >= 0 {
-			return fmt.Errorf("row %d: weights outgrow float32 as they make up for errors: %w", lo+r, tensor.ErrUnsupported)
+		part := w.Slice(lo, lo+b.rows)
+		b.dst = dst.Slice(lo, lo+b.rows, w.Rows)
+		e.multiply(b, part.Data)
+		if r := e.choose(b, part.Data); r >= 0 {
+			return outgrown(lo + r)
 		}
+		e.descend(b)
+		e.store(b)
 	}
 	return nil
 }
 
-func (e *feedback) batch(rows int) *batch {
-	return &batch{
-		target: make([]float32, rows*e.cols), work: make([]float32, rows*e.cols), code: make([]float32, rows*e.cols),
-		product: make([]float32, rows*e.block), importance: make([]float32, rows*e.block),
-		second: make([]float32, rows*descentPanel), panel: make([]float32, descentPanel*descentPanel),
-		scale: make([]float32, rows), zero: make([]float32, rows), fit: make([]fit, rows),
-	}
+// outgrown is the error of a row.
+func outgrown(row int) error {
+	return fmt.Errorf("row %d: weights outgrow float32 as they make up for errors: %w", row, tensor.ErrUnsupported)
 }
 
-// encode returns the first row whose numbers left the range of float32, or -1.
-func (e *feedback) encode(b *batch, w []float32) int {
+func (e *feedback) batch(rows int) *batch {
+	b := &batch{target: make([]float32, rows*e.cols), work: make([]float32, rows*e.cols), code: make([]float32, rows*e.cols)}
+	e.scratch(b, rows)
+	return b
+}
+
+// scratch allocates what is not kept of rows.
+func (e *feedback) scratch(b *batch, rows int) {
+	b.product, b.importance = make([]float32, rows*e.block), make([]float32, rows*e.block)
+	b.second, b.panel = make([]float32, rows*descentPanel), make([]float32, descentPanel*descentPanel)
+	b.scale, b.zero, b.fit = make([]float32, rows), make([]float32, rows), make([]fit, rows)
+}
+
+// choose chooses grids and codes by feedback. It returns the first row whose numbers left the range of float32, or -1.
+func (e *feedback) choose(b *batch, w []float32) int {
 	n := e.cols
 	if r := e.aim(b, w); r >= 0 {
 		return r
@@ -104,21 +117,31 @@ func (e *feedback) encode(b *batch, w []float32) int {
 	if i := kernel.NonFinite(b.work[:b.rows*n]); i >= 0 {
 		return i / n
 	}
-	e.descend(b)
-	mid := float32(int(1) << (e.spec.Bits - 1))
-	for i, c := range b.code[:b.rows*n] {
-		b.dst.Codes[i] = uint8(c + mid)
-	}
 	return -1
 }
 
-// aim sets the target, and work to the target in the order of positions.
+// store writes the codes as they are stored.
+func (e *feedback) store(b *batch) {
+	mid := float32(int(1) << (e.spec.Bits - 1))
+	for i, c := range b.code[:b.rows*e.cols] {
+		b.dst.Codes[i] = uint8(c + mid)
+	}
+}
+
+// multiply makes the target, where there is a mismatch, the product of weights with it.
+func (e *feedback) multiply(b *batch, w []float32) {
+	if n := e.cols; e.mismatch != nil {
+		kernel.MatMul(b.target, w, e.mismatch, b.rows, n, n, n, n, n)
+	}
+}
+
+// aim sets the target after multiply, and work to the target in the order of positions.
 func (e *feedback) aim(b *batch, w []float32) int {
 	n := e.cols
 	t := b.target[:b.rows*n]
-	copy(t, w)
-	if e.mismatch != nil {
-		kernel.MatMul(t, w, e.mismatch, b.rows, n, n, n, n, n)
+	if e.mismatch == nil {
+		copy(t, w)
+	} else {
 		kernel.Add(t, t, w)
 	}
 	if i := kernel.NonFinite(t); i >= 0 {

@@ -108,7 +108,7 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 		return nil, err
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps,
-		coupling: q.Outputs, hessian: in.Hessian}
+		coupling: q.Outputs, hessian: in.Hessian, versions: [2]uint64{kernel.NewVersion(), kernel.NewVersion()}}
 	diagonal := in.Diagonal()
 	sum := 0.0
 	for i, v := range diagonal {

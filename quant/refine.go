@@ -120,6 +120,7 @@ func (r *refinement) start(w Matrix) {
 	}
 	r.each(0, m, func(lo, hi int) { // E
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
+		r.multiply(b, w.Data[lo*n:hi*n])
 		r.aim(b, w.Data[lo*n:hi*n])
 		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
 		subtract(r.pulled[lo*n:hi*n], b.target)

@@ -136,6 +136,13 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	var units []unit
 	step := kernel.Span(c.threads, total, encodeRows, layRows)
 	for _, e := range all {
+		if t, ok := e.encoder.(quant.Together); ok && kernel.HasDevice() {
+			if err := e.encodeTogether(t, c.threads); err != nil {
+				return err
+			}
+			c.tally.AddWork(estimate.Encode(c.quantizer, e.Rows, e.Cols, crossed(st)))
+			continue
+		}
 		for from := 0; from < e.Rows; from += step {
 			units = append(units, unit{e, from, min(from+step, e.Rows)})
 		}
@@ -144,7 +151,7 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	kernel.Parallel(c.threads, len(units), func(lo, hi int) {
 		for i, u := range units[lo:hi] {
 			if err := u.encode(u.from, u.to); err != nil {
-				failed[lo+i] = u.named(fmt.Errorf("rows %d to %d: %w", u.first+u.from, u.first+u.to-1, err))
+				failed[lo+i] = u.ofRows(u.from, u.to, err)
 				return
 			}
 			if u.encoder != nil {
@@ -161,6 +168,21 @@ func (e *encoding) named(err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", e.name, err)
+}
+
+// ofRows adds rows, and the name of the matrix, to an error.
+func (e *encoding) ofRows(from, to int, err error) error {
+	return e.named(fmt.Errorf("rows %d to %d: %w", e.first+from, e.first+to-1, err))
+}
+
+// encodeTogether encodes all rows at once.
+func (e *encoding) encodeTogether(t quant.Together, threads int) error {
+	e.blocks = quant.NewBlocks(e.layout, e.spec)
+	if err := t.EncodeTogether(e.blocks, e.Matrix, threads); err != nil {
+		return e.ofRows(0, e.Rows, err)
+	}
+	e.pack(threads)
+	return nil
 }
 
 // encode encodes some rows.

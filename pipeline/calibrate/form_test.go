@@ -11,8 +11,9 @@ import (
 // someProducts is a device that computes so many products and refuses the others.
 type someProducts int
 
-func (d *someProducts) Multiply(p *kernel.Product) bool {
-	if *d == 0 {
+func (d *someProducts) Compute(w kernel.Work) bool {
+	p, ok := w.(*kernel.Product)
+	if !ok || *d == 0 {
 		return false
 	}
 	*d--

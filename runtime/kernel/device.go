@@ -2,14 +2,20 @@ package kernel
 
 import "sync/atomic"
 
-// Device computes large products elsewhere than on this CPU, with the bits of this package.
+// Device computes elsewhere than on this CPU, with the bits that the CPU would give.
 type Device interface {
-	// Multiply computes a product and reports whether it did. If not, because it is too small or too large for the device or because
-	// the device failed, the caller computes it: a Dst that is added to is as before, one that is written may have some of its sums.
-	// Several goroutines may call it.
-	Multiply(p *Product) bool
+	// Compute does some work and reports whether it did. If not, because it is too small or too large for the device or because the
+	// device failed, the caller does it: what is changed is as before, a result that is written may be there in part. Several
+	// goroutines may call it.
+	Compute(w Work) bool
 	// Settle brings a result that stays on the device, see [Product], to dst, its memory. It returns an error if the device lost it.
 	Settle(dst []float32) error
+}
+
+// Work is a [*Product] or a [*Descent].
+type Work interface {
+	// Multiplications is how many the work takes, or nearly so.
+	Multiplications() int
 }
 
 // Product is a float32 product for a [Device]: a [Rows, Cols] matrix of sums over positions, for every part a · bᵀ in the order of
@@ -24,12 +30,40 @@ type Product struct {
 	Stay bool
 }
 
+// Multiplications implements [Work].
+func (p *Product) Multiplications() (n int) {
+	for _, part := range p.Parts {
+		n += p.Rows * p.Cols * part.K
+	}
+	return n
+}
+
 // Part is a pair of factors with K positions: A has as many rows as the product, B as many as it has columns.
 type Part struct {
 	A, B  Factor
 	K     int
 	Reach Reach
 }
+
+// Descent is the descent of gptq for rows whose codes have been chosen: package quant defines it. All matrices are row-major and
+// without gaps.
+type Descent struct {
+	Rows, Cols, Block, Sweeps int // a row has Cols/Block blocks
+	Bits                      int
+	Half                      bool // scales and zero terms are rounded to half precision
+
+	Codes       []float32 // [Rows, Cols], signed; they change
+	Scale, Zero []float32 // [Rows, blocks]; they change. Zero is nil for symmetric grids
+	Target      []float32 // [Rows, Cols]
+
+	Hessian Factor // [Cols, Cols], by position
+	Ridge   float32
+	Sums    []float32 // of the rows of the damped Hessian over the block of the row
+	Totals  []float64 // for every block the sum of them
+}
+
+// Multiplications implements [Work].
+func (d *Descent) Multiplications() int { return d.Sweeps * d.Rows * d.Cols * d.Cols }
 
 // Reach says which positions the sums have, by blocks of [ReachColumns] columns, so that B may be a triangle. Sums begin with the
 // first of them.
@@ -106,8 +140,8 @@ var device Device
 // SetDevice makes d the device of this process, for callers of [Offload]. It is called at most once, before any product.
 func SetDevice(d Device) { device = d }
 
-// Offload lets the device of this process compute p, if there is one; otherwise, and if it reports false, the caller computes p.
-func Offload(p *Product) bool { return device != nil && device.Multiply(p) }
+// Offload lets the device of this process do w, if there is one; otherwise, and if it reports false, the caller does it.
+func Offload(w Work) bool { return device != nil && device.Compute(w) }
 
 // HasDevice reports whether [Offload] may compute something.
 func HasDevice() bool { return device != nil }

@@ -1,5 +1,5 @@
-// Package cuda computes large float32 products on a card of NVIDIA, with the bits of runtime/kernel. The driver is loaded when the
-// program runs; nothing else of CUDA is needed.
+// Package cuda computes large float32 products, and what package quant does with them, on a card of NVIDIA, with the bits of the CPU. The
+// driver is loaded when the program runs; nothing else of CUDA is needed.
 package cuda
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-//go:embed kernels/products.ptx
+//go:embed kernels/kernels.ptx
 var ptx []byte
 
 const (
@@ -45,8 +45,8 @@ type Engine struct {
 	card    Card
 	driver  *driver
 	context uintptr
-	kernels [4]uintptr // by kind
-	least   int        // of multiplications
+	kernels [len(names)]uintptr // by kind
+	least   int                 // of multiplications
 
 	mu     sync.Mutex
 	failed error             // of the first call that failed; the card is not used afterwards
@@ -79,9 +79,10 @@ const (
 	product256
 	pack
 	sum
+	descend
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum"}
+var names = [...]string{"product128", "product256", "pack", "sum", "descend"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -176,28 +177,21 @@ func (e *Engine) Spent() Spent {
 	return e.spent
 }
 
-// Multiply implements [kernel.Device].
-func (e *Engine) Multiply(p *kernel.Product) bool {
-	if p.Rows == 0 || p.Cols == 0 {
-		return false
-	}
+// Compute implements [kernel.Device].
+func (e *Engine) Compute(w kernel.Work) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.compute(p) {
+	if e.compute(w) {
 		return true
 	}
-	_ = e.settle(p.Dst) // an error is that of the next Settle, too
+	if p, ok := w.(*kernel.Product); ok {
+		_ = e.settle(p.Dst) // an error is that of the next Settle, too
+	}
 	return false
 }
 
-func (e *Engine) compute(p *kernel.Product) bool {
-	work := 0
-	for _, part := range p.Parts {
-		if part.K == 0 {
-			return false
-		}
-		work += p.Rows * p.Cols * part.K
-	}
+func (e *Engine) compute(w kernel.Work) (done bool) {
+	work := w.Multiplications()
 	if work == 0 || work < e.least || e.failed != nil {
 		return false
 	}
@@ -207,7 +201,13 @@ func (e *Engine) compute(p *kernel.Product) bool {
 		return false
 	}
 	e.spent.Products++
-	if done := p.Sum == kernel.Write && e.write(p) || p.Sum != kernel.Write && e.add(p); !done {
+	switch w := w.(type) {
+	case *kernel.Product:
+		done = w.Sum == kernel.Write && e.write(w) || w.Sum != kernel.Write && e.add(w)
+	case *kernel.Descent:
+		done = e.descend(w)
+	}
+	if !done {
 		e.spent.Products--
 		return false
 	}

@@ -13,13 +13,20 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"unsafe"
 
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-var shapes = flag.Int("shapes", 8, "how many random shapes of each product are compared")
+var (
+	shapes     = flag.Int("shapes", 8, "how many random shapes of each product are compared")
+	checkpoint = flag.String("checkpoint", "../../../../pipeline/arch/testdata/qwen3-tied", "what TestPackage makes packages of")
+	least      = flag.Int("least", 1<<16, "how many multiplications are worth the card there")
+)
 
 // dir is where the emulation is built.
 var dir string
@@ -113,12 +120,12 @@ func TestProducts(t *testing.T) {
 		packed.Pack(b, n, k, k)
 		got, want := slices.Clone(before), slices.Clone(before)
 		packed.MulT(want, a, m, ldd, k, 0, n)
-		check("packed", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
+		check("packed", got, want, e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
 			Parts: []kernel.Part{part(a, kernel.ByRow, k, packed.Factor(), k)}}) || ldd == 0)
 
 		got, want = slices.Clone(before), slices.Clone(before)
 		kernel.MatMul(want, a, b, m, n, k, ldd, k, n)
-		check("by position", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
+		check("by position", got, want, e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
 			Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}))
 
 		// parts are added; those of a are [k, m], those of b [k, n]
@@ -136,7 +143,7 @@ func TestProducts(t *testing.T) {
 			kernel.Add(want, want, product)
 			a, b = floats(r, m*k, infinite), floats(r, n*k, infinite)
 		}
-		check("added", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Sum: kernel.AddParts, Parts: parts}))
+		check("added", got, want, e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Sum: kernel.AddParts, Parts: parts}))
 
 		// the lower triangle of moments of them
 		got = floats(r, n*n, false)
@@ -147,7 +154,7 @@ func TestProducts(t *testing.T) {
 			packed.Syrk(want, p.B.Data, 0, n, 0, n, n, n)
 			parts[i] = kernel.Part{A: p.B, B: p.B, K: k}
 		}
-		check("moments", got, want, e.Multiply(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower, Parts: parts}))
+		check("moments", got, want, e.Compute(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: kernel.AddLower, Parts: parts}))
 	}
 	if err := cmp.Or(e.Err(), large.Err()); err != nil {
 		t.Fatal(err)
@@ -166,13 +173,13 @@ func TestPieces(t *testing.T) {
 		Parts: []kernel.Part{part(a, kernel.ByRow, k, kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n}, k)}}
 	e.Bound(1000)
 	e.Bound(2000)
-	if e.Multiply(&p) || e.Err() != nil || differ(got, want) > 0 {
+	if e.Compute(&p) || e.Err() != nil || differ(got, want) > 0 {
 		t.Errorf("a product that does not fit was computed, or failed: %v", e.Err())
 	}
 	e.limit = 1 << 20
 	e.piece = 4 * k * 2
 	kernel.MatMul(want, a, b, m, n, k, n, k, n)
-	if !e.Multiply(&p) || differ(got, want) > 0 {
+	if !e.Compute(&p) || differ(got, want) > 0 {
 		t.Errorf("in pieces, %d elements differ", differ(got, want))
 	}
 }
@@ -192,12 +199,12 @@ func TestWide(t *testing.T) {
 			e := engine(t)
 			e.slot = slot
 			clear(got)
-			if !e.Multiply(&p) || differ(got, want) > 0 {
+			if !e.Compute(&p) || differ(got, want) > 0 {
 				t.Errorf("%d x %d x %d, slots of %d bytes: %d elements differ, %v", m, n, k, slot, differ(got, want), e.Err())
 			}
 		}
 		e.slot = 4*3000 - 4
-		if e.Multiply(&p) || e.Err() != nil {
+		if e.Compute(&p) || e.Err() != nil {
 			t.Errorf("%d x %d x %d: a product of which no row fits a slot was computed, or failed: %v", m, n, k, e.Err())
 		}
 	}
@@ -222,7 +229,7 @@ func TestKept(t *testing.T) {
 			for range 3 {
 				p := part(a, kernel.ByRow, k, weights[i].Factor(), k)
 				p.A.Version = version
-				if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) || differ(got, want) > 0 {
+				if !e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) || differ(got, want) > 0 {
 					t.Fatalf("%s: %d elements of layer %d differ, %v", what, differ(got, want), i, e.Err())
 				}
 			}
@@ -263,7 +270,7 @@ func TestStay(t *testing.T) {
 		for range 3 {
 			p := product(got, true)
 			all = append(all, p)
-			if !e.Multiply(p) {
+			if !e.Compute(p) {
 				t.Fatal(e.Err())
 			}
 		}
@@ -272,15 +279,15 @@ func TestStay(t *testing.T) {
 		}
 		for _, p := range all {
 			p.Dst, p.Stay = want, false
-			if !e.Multiply(p) {
+			if !e.Compute(p) {
 				t.Fatal(e.Err())
 			}
 		}
 		e.least = 1 << 40 // a product that the card leaves to its caller
-		if e.Multiply(product(got, true)) || differ(got, want) != 0 {
+		if e.Compute(product(got, true)) || differ(got, want) != 0 {
 			t.Errorf("sum %d: %d elements differ after a product that was left to the caller", sum, differ(got, want))
 		}
-		if e.least = 0; !e.Multiply(all[0]) || !e.Multiply(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: sum, Parts: all[0].Parts, Stay: true}) {
+		if e.least = 0; !e.Compute(all[0]) || !e.Compute(&kernel.Product{Dst: got, Rows: n, Cols: n, Stride: n, Sum: sum, Parts: all[0].Parts, Stay: true}) {
 			t.Fatal(e.Err())
 		}
 		if err := e.Settle(got); err != nil || differ(got, want) != 0 || len(e.held) != 0 {
@@ -289,11 +296,11 @@ func TestStay(t *testing.T) {
 		if err := e.Settle(got); err != nil {
 			t.Errorf("nothing to settle: %v", err)
 		}
-		if !e.Multiply(product(got, true)) {
+		if !e.Compute(product(got, true)) {
 			t.Fatal(e.Err())
 		}
 		e.failed = errors.New("fell off the bus")
-		if e.Multiply(product(got, true)) {
+		if e.Compute(product(got, true)) {
 			t.Error("a card that failed computed")
 		}
 		if err := e.Settle(got); err == nil {
@@ -314,7 +321,7 @@ func TestReach(t *testing.T) {
 		p := part(a, kernel.ByRow, n, kernel.Factor{Data: b, Layout: kernel.ByRow, Stride: n, Version: kernel.NewVersion()}, n)
 		p.Reach = kernel.Until
 		for range 2 { // the second time b is there
-			if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
+			if !e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
 				t.Fatal(e.Err())
 			}
 		}
@@ -326,7 +333,7 @@ func TestReach(t *testing.T) {
 			t.Errorf("until, tiles of 256 rows %v: %d elements differ", wide, bad)
 		}
 		p.B.Layout, p.B.Version, p.Reach = kernel.ByPosition, 0, kernel.From
-		if !e.Multiply(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
+		if !e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{p}}) {
 			t.Fatal(e.Err())
 		}
 		for j := 0; j < n; j += block {
@@ -336,6 +343,130 @@ func TestReach(t *testing.T) {
 			t.Errorf("from, tiles of 256 rows %v: %d elements differ", wide, bad)
 		}
 	}
+}
+
+// randomDescent returns a descent of random rows.
+func randomDescent(r *rand.Rand, infinite bool) *kernel.Descent {
+	block := []int{8, 32, 48, 64, 128, 150, 300}[r.IntN(7)]
+	d := &kernel.Descent{Rows: 1 + r.IntN(70), Block: block, Sweeps: 1 + r.IntN(3), Bits: 2 + r.IntN(3), Half: r.IntN(2) == 0}
+	d.Cols = d.Block * (1 + r.IntN(300/d.Block))
+	n, blocks := d.Cols, d.Cols/d.Block
+	h := floats(r, n*n, infinite)
+	for i := range n {
+		h[i*n+i] = 4 + r.Float32()
+		for j := range i {
+			h[i*n+j] *= 0.1
+			h[j*n+i] = h[i*n+j]
+		}
+	}
+	d.Hessian = kernel.Factor{Data: h, Layout: kernel.ByPosition, Stride: n, Version: uint64(r.IntN(2)) * kernel.NewVersion()}
+	d.Ridge, d.Target, d.Codes = r.Float32(), floats(r, d.Rows*n, infinite), make([]float32, d.Rows*n)
+	for i := range d.Codes {
+		d.Codes[i] = float32(r.IntN(1<<d.Bits) - 1<<(d.Bits-1))
+	}
+	round := func(n int, least float32) []float32 {
+		x := floats(r, n, false)
+		for i := range x {
+			if x[i] = x[i]*0.1 + least; d.Half {
+				x[i] = kernel.RoundF16(x[i])
+			}
+		}
+		return x
+	}
+	d.Scale, d.Sums, d.Totals = round(d.Rows*blocks, 0.3), make([]float32, n), make([]float64, blocks)
+	if r.IntN(3) > 0 {
+		d.Zero = round(d.Rows*blocks, 0)
+	}
+	for i := range n {
+		sum := float64(d.Ridge)
+		for _, v := range h[i*n+i/d.Block*d.Block:][:d.Block] {
+			sum += float64(v)
+		}
+		d.Sums[i] = float32(sum)
+		d.Totals[i/d.Block] += sum
+	}
+	return d
+}
+
+// cloneDescent copies what a descent changes.
+func cloneDescent(d *kernel.Descent) *kernel.Descent {
+	c := *d
+	c.Codes, c.Scale, c.Zero = slices.Clone(d.Codes), slices.Clone(d.Scale), slices.Clone(d.Zero)
+	return &c
+}
+
+// TestDescent compares codes and scales after the descent of gptq with those of the CPU, bit by bit.
+func TestDescent(t *testing.T) {
+	e := engine(t)
+	changed := 0
+	for s := range *shapes {
+		d := randomDescent(rand.New(rand.NewPCG(11, uint64(s))), s%5 == 4)
+		got, want := cloneDescent(d), cloneDescent(d)
+		quant.Descend(want)
+		if !e.Compute(got) {
+			t.Fatalf("shape %d: not computed, %v", s, e.Err())
+		}
+		if c, a, z := differ(got.Codes, want.Codes), differ(got.Scale, want.Scale), differ(got.Zero, want.Zero); c+a+z > 0 {
+			t.Fatalf("shape %d, %d x %d, blocks of %d, %d sweeps: %d codes, %d scales and %d zero terms differ", s, d.Rows, d.Cols, d.Block, d.Sweeps, c, a, z)
+		}
+		changed += differ(d.Codes, want.Codes) + differ(d.Scale, want.Scale)
+	}
+	if changed == 0 {
+		t.Error("nothing moved")
+	}
+}
+
+// TestDescentFails leaves all as it was where memory does not suffice, and where the card fails at any call.
+func TestDescentFails(t *testing.T) {
+	d := randomDescent(rand.New(rand.NewPCG(12, 1)), false)
+	same := func(e *Engine, what string) {
+		t.Helper()
+		if got := cloneDescent(d); e.Compute(got) || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 {
+			t.Errorf("%s: a descent was computed, or something changed", what)
+		}
+	}
+	e := engine(t)
+	e.Bound(1000)
+	if same(e, "without memory"); e.Err() != nil {
+		t.Error(e.Err())
+	}
+	for call := 0; ; call++ {
+		e := engine(t)
+		if got := cloneDescent(d); failAt(e, call, func() bool { return e.Compute(got) }) {
+			if call < 20 {
+				t.Errorf("a descent makes %d calls", call)
+			}
+			return
+		} else if differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 || e.Err() == nil {
+			t.Errorf("call %d fails: something changed, or no error: %v", call, e.Err())
+		}
+		same(e, "afterwards")
+	}
+}
+
+// failAt lets one call of the driver fail, counted from 0, while f runs.
+func failAt(e *Engine, call int, f func() bool) bool {
+	whole := *e.driver
+	rc := func(r int32) int32 {
+		if call--; call == -1 {
+			return 719
+		}
+		return r
+	}
+	e.driver = &driver{
+		setCurrent: whole.setCurrent, newEvent: whole.newEvent, allocHost: whole.allocHost, after: whole.after, free: whole.free,
+		alloc: func(p *uint64, n uint64) int32 { return rc(whole.alloc(p, n)) },
+		toDevice: func(to uint64, from unsafe.Pointer, n uint64, s uintptr) int32 {
+			return rc(whole.toDevice(to, from, n, s))
+		},
+		toHost: func(to unsafe.Pointer, from, n uint64, s uintptr) int32 { return rc(whole.toHost(to, from, n, s)) },
+		record: func(e, s uintptr) int32 { return rc(whole.record(e, s)) },
+		await:  func(e uintptr) int32 { return rc(whole.await(e)) },
+		launch: func(k uintptr, gx, gy, gz, bx, by, bz, shared uint32, s uintptr, a, x unsafe.Pointer) int32 {
+			return rc(whole.launch(k, gx, gy, gz, bx, by, bz, shared, s, a, x))
+		},
+	}
+	return f()
 }
 
 // TestQuantize encodes a matrix with the card and without.
@@ -369,7 +500,11 @@ func TestQuantize(t *testing.T) {
 	}
 	encode := func() quant.Blocks {
 		b := quant.NewBlocks(l, s)
-		if err := quant.Encode(quant.NewGPTQ(), b, w, s, st); err != nil {
+		c, err := quant.NewGPTQ().Prepare(s, cols, st, 1)
+		if err == nil {
+			err = c.(quant.Together).EncodeTogether(b, w, 1)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		return b
@@ -380,11 +515,41 @@ func TestQuantize(t *testing.T) {
 	kernel.SetDevice(e)
 	defer kernel.SetDevice(nil)
 	got := encode()
-	if e.Spent().Products == 0 || e.Err() != nil {
-		t.Errorf("%d products were computed on the card, %v", e.Spent().Products, e.Err())
+	// The mismatch, the target and the descent.
+	if n := e.Spent().Products; n != 2+1+1 || e.Err() != nil {
+		t.Errorf("%d pieces of work were done on the card, %v", n, e.Err())
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Error("codes or scales differ")
+	}
+}
+
+// TestPackage makes packages with the card and without: the same files. What computes less than the threshold stays on the CPU.
+func TestPackage(t *testing.T) {
+	for _, quantize := range []string{"{method: gptq, block: 32}", "{method: gptq, block: 32, budget: {bpw: 6}}"} {
+		files := func() []manifest.File {
+			dir, err := stagetest.Export(t.Context(), t.TempDir(), *checkpoint,
+				"calibrate: {tokens: 512, window: 64, probe: 128}\nquantize: "+quantize+"\nverify: {enabled: false}\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := manifest.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Files
+		}
+		want := files()
+		e := engine(t)
+		e.least = *least
+		kernel.SetDevice(e)
+		got := files()
+		kernel.SetDevice(nil)
+		if s := e.Spent(); s.Products == 0 || e.Err() != nil || len(want) == 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("quantize %s: %d pieces of work on the card, %v\ngot  %v\nwant %v", quantize, s.Products, e.Err(), got, want)
+		} else {
+			t.Logf("quantize %s: %d pieces of work on the card, %d multiplications", quantize, s.Products, s.Multiplications)
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ func (e *Engine) measureKernel(into *Measured, a, b matrix, fa, fb func(at uint6
 // measureWhole times a product with its copies, and on the CPU, and compares.
 func (e *Engine) measureWhole(m *Measured, p *kernel.Product, want []float32, cpu func(), flop float64, times int) {
 	done := true
-	m.Card = flop / best(times, func() { done = e.Multiply(p) && e.wait() && done }) * 1e-12
+	m.Card = flop / best(times, func() { done = e.Compute(p) && e.wait() && done }) * 1e-12
 	at := time.Now()
 	cpu()
 	m.CPU = flop / time.Since(at).Seconds() * 1e-12
@@ -261,7 +261,7 @@ func (e *Engine) measureMoments(n, tokens, times int) Measured {
 	e.mu.Unlock()
 	clear(got)
 	p.Stay = false
-	if r.Differ = len(want); e.Multiply(p) {
+	if r.Differ = len(want); e.Compute(p) {
 		r.Differ = differ(got, want)
 	}
 	return r

@@ -99,9 +99,9 @@ func (e *Engine) allocate(b *buffer, n uint64) bool {
 	return true
 }
 
-// release gives memory back, when products that use it are finished.
+// release gives memory back, when products that use it are finished. That of a card that failed is left to the end of the program.
 func (e *Engine) release(b *buffer) {
-	if b.at != 0 && e.do("cuEventSynchronize", e.driver.await(e.done)) {
+	if b.at != 0 && e.failed == nil && e.do("cuEventSynchronize", e.driver.await(e.done)) {
 		e.do("cuMemFree", e.driver.free(b.at))
 	}
 	*b = buffer{}

@@ -130,7 +130,7 @@ func (e *Engine) add(p *kernel.Product) bool {
 	n, c := p.Rows*p.Cols, buffer{}
 	var sizeA, sizeB uint64
 	for _, part := range p.Parts {
-		if part.A.Layout != kernel.ByPosition || part.B.Layout != kernel.ByPosition {
+		if part.K == 0 || part.A.Layout != kernel.ByPosition || part.B.Layout != kernel.ByPosition {
 			return false
 		}
 		a, b := matrixOf(part.A, p.Rows, part.K), matrixOf(part.B, p.Cols, part.K)

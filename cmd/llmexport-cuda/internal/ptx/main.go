@@ -1,6 +1,8 @@
 // Command ptx compiles the kernels to PTX with NVRTC, a library that needs neither a card nor the rest of the CUDA toolkit.
 //
-//	ptx LIBNVRTC FILE.cu > FILE.ptx
+//	ptx LIBNVRTC FILE.cu... > FILE.ptx
+//
+// The files are one source.
 package main
 
 import (
@@ -24,12 +26,16 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("usage: ptx LIBNVRTC FILE.cu")
+	if len(args) < 2 {
+		return fmt.Errorf("usage: ptx LIBNVRTC FILE.cu...")
 	}
-	source, err := os.ReadFile(args[1])
-	if err != nil {
-		return err
+	var source []byte
+	for _, name := range args[1:] {
+		part, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		source = append(source, part...)
 	}
 	lib, err := purego.Dlopen(args[0], purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
@@ -48,7 +54,7 @@ func run(args []string) error {
 		purego.RegisterLibFunc(f, lib, name)
 	}
 	var p uintptr
-	if rc := create(&p, string(source), "products.cu", 0, nil, nil); rc != 0 {
+	if rc := create(&p, string(source), "kernels.cu", 0, nil, nil); rc != 0 {
 		return fmt.Errorf("nvrtcCreateProgram: %d", rc)
 	}
 	list := make([]*byte, len(options))

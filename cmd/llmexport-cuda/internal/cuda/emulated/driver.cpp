@@ -3,6 +3,7 @@
 //
 // What may happen at once or later on a card does so here, too, by a generator of random numbers: copies to shared memory, and what
 // is put into a stream. What is waited for happens then at the latest.
+#include <setjmp.h>
 #include <ucontext.h>
 #include <cmath>
 #include <cstdint>
@@ -25,12 +26,16 @@ static D3 threadIdx, blockIdx;
 #define __launch_bounds__(...)
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static float __fadd_rn(float a, float b) { return a + b; }
+static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
 
 static const int threads = 256;
-static ucontext_t home, fiber[threads];
-static bool done[threads];
+static ucontext_t first[threads]; // where fibers begin; later jumps need no call of the system
+static jmp_buf home, fiber[threads];
+static bool begun[threads], done[threads];
 static int current;
-static void __syncthreads() { swapcontext(&fiber[current], &home); }
+static void __syncthreads() { if (!_setjmp(fiber[current])) _longjmp(home, 1); }
+static void __syncwarp() { __syncthreads(); } // the warps of a block wait equally often
 
 struct Copy { float4* to; const float* from; };
 static std::deque<std::vector<Copy>> groups[threads]; // the last one is not committed
@@ -49,28 +54,36 @@ template <int N> void wait() {
 }
 
 #include "../kernels/products.cu"
+#include "../kernels/descent.cu"
 
 static std::function<void()> body;
-static void thread() { body(); done[current] = true; }
+static void thread() { body(); done[current] = true; _longjmp(home, 1); }
+
+static __attribute__((noinline)) void resume() {
+  if (_setjmp(home)) return;
+  if (begun[current]) _longjmp(fiber[current], 1);
+  begun[current] = true;
+  setcontext(&first[current]);
+}
 
 static void run(unsigned gx, unsigned gy) {
   static std::vector<char> stacks(size_t(threads) << 15);
   for (unsigned y = 0; y < gy; y++) for (unsigned x = 0; x < gx; x++) {
     blockIdx = {int(x), int(y), 0};
     for (int t = 0; t < threads; t++) {
-      done[t] = false;
+      begun[t] = done[t] = false;
       groups[t].assign(1, {});
-      getcontext(&fiber[t]);
-      fiber[t].uc_stack.ss_sp = &stacks[size_t(t) << 15];
-      fiber[t].uc_stack.ss_size = 1 << 15;
-      fiber[t].uc_link = &home;
-      makecontext(&fiber[t], thread, 0);
+      getcontext(&first[t]);
+      first[t].uc_stack.ss_sp = &stacks[size_t(t) << 15];
+      first[t].uc_stack.ss_size = 1 << 15;
+      makecontext(&first[t], thread, 0);
     }
     for (bool any = true; any;) {
       any = false;
-      for (int t = 0; t < threads; t++) if (!done[t]) {
+      int turn = chance() & 1 ? threads - 1 : 0; // the last thread may be the first one
+      for (int i = 0; i < threads; i++) if (int t = i ^ turn; !done[t]) {
         any = true; current = t; threadIdx = {t, 0, 0};
-        swapcontext(&home, &fiber[t]);
+        resume();
       }
     }
   }
@@ -101,7 +114,7 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, DESCEND };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -116,8 +129,8 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum"};
-  for (int i = 0; i < 4; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  const char* names[] = {"product128", "product256", "pack", "sum", "descend"};
+  for (int i = 0; i < DESCEND; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -156,6 +169,11 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto x = arg<float*>(a, 1);
     auto n = arg<unsigned long long>(a, 2);
     g = [=] { sum(dst, x, n); };
+    break;
+  }
+  case DESCEND: {
+    auto d = arg<Descent>(a, 0);
+    g = [=] { descend(d); };
     break;
   }
   }

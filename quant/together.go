@@ -1,0 +1,92 @@
+package quant
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Together is an [Encoder] that encodes many rows at once where a device helps.
+type Together interface {
+	Encoder
+	// EncodeTogether is Encode on several threads. What it lets the device of this process do is done for many rows at a time.
+	EncodeTogether(dst Blocks, w Matrix, threads int) error
+}
+
+const (
+	// togetherWeights bounds the memory of rows that are encoded together: 12 bytes a weight.
+	togetherWeights = 1 << 25
+	// togetherRows is how many of them a thread takes at a time.
+	togetherRows = 64
+)
+
+// EncodeTogether implements [Together].
+func (e *feedback) EncodeTogether(dst Blocks, w Matrix, threads int) error {
+	step := min(w.Rows, max(togetherRows, togetherWeights/e.cols/togetherRows*togetherRows))
+	b := e.batch(step)
+	for lo := 0; lo < w.Rows; lo += step {
+		b.rows = min(step, w.Rows-lo)
+		b.dst = dst.Slice(lo, lo+b.rows, w.Rows)
+		if err := e.encodeTogether(b, w.Slice(lo, lo+b.rows), lo, threads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeTogether encodes the rows of a batch; first is the first one in the matrix.
+func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error {
+	n := e.cols
+	each := func(f func(u int, p *batch, w Matrix)) {
+		kernel.Parallel(threads, (b.rows+togetherRows-1)/togetherRows, func(u, end int) {
+			p := new(batch)
+			e.scratch(p, togetherRows)
+			for ; u < end; u++ {
+				lo, hi := u*togetherRows, min((u+1)*togetherRows, b.rows)
+				p.rows, p.dst = hi-lo, b.dst.Slice(lo, hi, b.rows)
+				p.target, p.work, p.code = b.target[lo*n:hi*n], b.work[lo*n:hi*n], b.code[lo*n:hi*n]
+				f(u, p, w.Slice(lo, hi))
+			}
+		})
+	}
+	multiplied := e.mismatch != nil && kernel.Offload(&kernel.Product{Dst: b.target, Rows: b.rows, Cols: n, Stride: n, Parts: []kernel.Part{{
+		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
+		B: kernel.Factor{Data: e.mismatch, Layout: kernel.ByPosition, Stride: n, Version: e.versions[1]}, K: n,
+	}}})
+	failed := make([]error, (b.rows+togetherRows-1)/togetherRows)
+	each(func(u int, p *batch, w Matrix) {
+		if err := e.choosePart(p, w, multiplied); err != nil {
+			from := first + u*togetherRows
+			failed[u] = fmt.Errorf("rows %d to %d: %w", from, from+w.Rows-1, err)
+		}
+	})
+	if err := cmp.Or(failed...); err != nil {
+		return err
+	}
+	descended := kernel.Offload(&kernel.Descent{Rows: b.rows, Cols: n, Block: e.block, Sweeps: e.sweeps, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
+		Codes: b.code[:b.rows*n], Scale: b.dst.Scale, Zero: b.dst.Zero, Target: b.target[:b.rows*n],
+		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: n, Version: e.versions[0]}, Ridge: e.ridge, Sums: e.sums, Totals: e.total})
+	each(func(_ int, p *batch, _ Matrix) {
+		if !descended {
+			e.descend(p)
+		}
+		e.store(p)
+	})
+	return nil
+}
+
+// choosePart does what Encode does before the descent.
+func (e *feedback) choosePart(b *batch, w Matrix, multiplied bool) error {
+	if err := (nearest{e.spec}).Encode(b.dst, w); err != nil {
+		return err
+	}
+	if !multiplied {
+		e.multiply(b, w.Data)
+	}
+	if r := e.choose(b, w.Data); r >= 0 {
+		return outgrown(r)
+	}
+	return nil
+}

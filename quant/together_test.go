@@ -1,0 +1,70 @@
+package quant
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// partly is a device that does so many pieces of work, and refuses the others.
+type partly int
+
+func (d *partly) Compute(w kernel.Work) bool {
+	if *d == 0 {
+		return false
+	}
+	*d--
+	switch w := w.(type) {
+	case *kernel.Product:
+		a, b := w.Parts[0].A, w.Parts[0].B
+		kernel.MatMul(w.Dst, a.Data, b.Data, w.Rows, w.Cols, w.Parts[0].K, w.Stride, a.Stride, b.Stride)
+	case *kernel.Descent:
+		Descend(w)
+	}
+	return true
+}
+
+func (*partly) Settle([]float32) error { return nil }
+
+// Rows that are encoded together are encoded as rows by themselves, whatever a device does of it.
+func TestEncodeTogether(t *testing.T) {
+	const rows, cols = 2*togetherRows + 5, 96
+	in, w := statsOf(cols, 256), gaussian(rows, cols, 5)
+	x := inputs(cols, 256, 3)
+	y := inputs(cols, 256, 4)
+	in.Cross = moment(x, y, cols, 256)
+	defer kernel.SetDevice(nil)
+	for _, s := range []Spec{{4, 32, false, tensor.F16}, {3, WholeRow, true, tensor.F32}} {
+		kernel.SetDevice(nil)
+		e, err := NewGPTQ().Prepare(s, cols, in, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Layout(rows, cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := NewBlocks(l, s)
+		if err := e.Encode(want, w); err != nil {
+			t.Fatal(err)
+		}
+		for n := range partly(3) {
+			d, got := n, NewBlocks(l, s)
+			kernel.SetDevice(&d)
+			if err := e.(Together).EncodeTogether(got, w, 2); err != nil || d != 0 || !sameBlocks(got, want) {
+				t.Errorf("%v, %d pieces of work on a device: %v, %d are left, or codes or scales differ", s, n, err, d)
+			}
+		}
+		bad := Matrix{rows, cols, slices.Clone(w.Data)}
+		bad.Data[(togetherRows+3)*cols+7] = float32(math.NaN())
+		err = e.(Together).EncodeTogether(NewBlocks(l, s), bad, 2)
+		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "rows 64 to 127: row 3") {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
