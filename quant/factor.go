@@ -46,6 +46,15 @@ func invertFactor(a []float32, n, threads int) bool {
 	return f.column((n + factorBlock - 1) / factorBlock * factorBlock)
 }
 
+// NewFactoring is the work of invertFactor for a device.
+func NewFactoring(a []float32, n int) *kernel.Factoring {
+	scratch := make([]float64, 2*factorBlock*factorBlock)
+	return &kernel.Factoring{A: a, N: n, Invert: func(inverse, block []float32, n int) bool { return invertBlock(inverse, block, scratch, n, n) }}
+}
+
+// Factor does on this CPU what a device does for a [kernel.Factoring], and reports whether the matrix is positive definite.
+func Factor(f *kernel.Factoring, threads int) bool { return invertFactor(f.A, f.N, threads) }
+
 // factoring is the state of invertFactor.
 type factoring struct {
 	a          []float32

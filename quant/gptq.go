@@ -134,8 +134,7 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 	e.factor = make([]float32, cols*cols)
 	for try := 0; ; try++ {
 		e.ridge = float32(damping * (sum / float64(cols)))
-		e.gather(threads)
-		if invertFactor(e.factor, cols, threads) {
+		if e.invert(threads) {
 			break
 		}
 		if try == dampingRetries {
@@ -206,6 +205,18 @@ func positions(diagonal []float32, block int, order string) []int {
 		slices.SortStableFunc(columns, func(a, b int) int { return cmp.Compare(diagonal[a], diagonal[b]) })
 	}
 	return p
+}
+
+// invert sets the factor, if the damped Hessian is positive definite.
+func (e *feedback) invert(threads int) bool {
+	e.gather(threads)
+	if kernel.HasDevice() {
+		if kernel.Offload(NewFactoring(e.factor, e.cols)) {
+			return true
+		}
+		e.gather(threads)
+	}
+	return invertFactor(e.factor, e.cols, threads)
 }
 
 // gather fills the lower triangle of the factor with the damped Hessian in the order of positions.

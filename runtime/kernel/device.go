@@ -12,7 +12,7 @@ type Device interface {
 	Settle(dst []float32) error
 }
 
-// Work is a [*Product] or a [*Descent].
+// Work is a [*Product], a [*Descent] or a [*Factoring].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
@@ -64,6 +64,20 @@ type Descent struct {
 
 // Multiplications implements [Work].
 func (d *Descent) Multiplications() int { return d.Sweeps * d.Rows * d.Cols * d.Cols }
+
+// Factoring is the inversion of the Cholesky factor of a matrix A, [N, N], in blocks of [ReachColumns] columns: package quant defines it.
+// The lower triangle of A is replaced by that of the inverse, blocks of the diagonal whole. If the device does not do it, or A is not
+// positive definite, A may be destroyed.
+type Factoring struct {
+	A []float32
+	N int
+	// Invert stores the inverse of the factor of a block of the diagonal, both [n, n], on this CPU. It returns false if the block is not
+	// positive definite.
+	Invert func(inverse, block []float32, n int) bool
+}
+
+// Multiplications implements [Work].
+func (f *Factoring) Multiplications() int { return f.N * f.N * f.N / 3 }
 
 // Reach says which positions the sums have, by blocks of [ReachColumns] columns, so that B may be a triangle. Sums begin with the
 // first of them.

@@ -80,9 +80,10 @@ const (
 	pack
 	sum
 	descend
+	place
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "descend"}
+var names = [...]string{"product128", "product256", "pack", "sum", "descend", "place"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -206,6 +207,8 @@ func (e *Engine) compute(w kernel.Work) (done bool) {
 		done = w.Sum == kernel.Write && e.write(w) || w.Sum != kernel.Write && e.add(w)
 	case *kernel.Descent:
 		done = e.descend(w)
+	case *kernel.Factoring:
+		done = e.factor(w)
 	}
 	if !done {
 		e.spent.Products--

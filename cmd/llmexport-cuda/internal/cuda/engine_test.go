@@ -345,6 +345,46 @@ func TestReach(t *testing.T) {
 	}
 }
 
+// TestFactor compares inverses of factors with those of the CPU, bit by bit, and refuses what has none.
+func TestFactor(t *testing.T) {
+	e := engine(t)
+	for s := range *shapes {
+		r := rand.New(rand.NewPCG(13, uint64(s)))
+		n := 4 * (1 + r.IntN(110))
+		if s == 0 {
+			n = 3 * factorColumns
+		}
+		a := floats(r, n*n, false)
+		for i := range n {
+			for j := range i {
+				a[i*n+j] = float32(math.Max(-1, math.Min(1, float64(a[i*n+j]))))
+			}
+			a[i*n+i] = float32(n) * (1 + r.Float32())
+		}
+		got, want := quant.NewFactoring(slices.Clone(a), n), quant.NewFactoring(slices.Clone(a), n)
+		if !quant.Factor(want, 1) || !e.Compute(got) {
+			t.Fatalf("matrix %d [%d, %d]: not computed, %v", s, n, n, e.Err())
+		}
+		for i := range n {
+			to := min(i/factorColumns*factorColumns+factorColumns, n)
+			if bad := differ(got.A[i*n:i*n+to], want.A[i*n:i*n+to]); bad > 0 {
+				t.Fatalf("matrix %d [%d, %d]: %d elements of row %d differ", s, n, n, bad, i)
+			}
+		}
+		a[(n-1)*n+n-1] = -1
+		if e.Compute(quant.NewFactoring(a, n)) || e.Err() != nil {
+			t.Errorf("matrix %d: a matrix that is not positive definite has a factor, or the card failed: %v", s, e.Err())
+		}
+	}
+	if e.Compute(quant.NewFactoring(make([]float32, 9), 3)) || e.Err() != nil {
+		t.Errorf("3 columns: %v", e.Err())
+	}
+	e.Bound(1 << 10)
+	if e.Compute(quant.NewFactoring(make([]float32, 64*64), 64)) || e.Err() != nil {
+		t.Errorf("without memory: %v", e.Err())
+	}
+}
+
 // randomDescent returns a descent of random rows.
 func randomDescent(r *rand.Rand, infinite bool) *kernel.Descent {
 	block := []int{8, 32, 48, 64, 128, 150, 300}[r.IntN(7)]
@@ -416,31 +456,35 @@ func TestDescent(t *testing.T) {
 	}
 }
 
-// TestDescentFails leaves all as it was where memory does not suffice, and where the card fails at any call.
-func TestDescentFails(t *testing.T) {
+// TestFailures leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
+func TestFailures(t *testing.T) {
 	d := randomDescent(rand.New(rand.NewPCG(12, 1)), false)
-	same := func(e *Engine, what string) {
-		t.Helper()
-		if got := cloneDescent(d); e.Compute(got) || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 {
-			t.Errorf("%s: a descent was computed, or something changed", what)
-		}
-	}
 	e := engine(t)
 	e.Bound(1000)
-	if same(e, "without memory"); e.Err() != nil {
-		t.Error(e.Err())
+	if e.Compute(cloneDescent(d)) || e.Err() != nil {
+		t.Errorf("a descent that does not fit was computed, or failed: %v", e.Err())
 	}
-	for call := 0; ; call++ {
-		e := engine(t)
-		if got := cloneDescent(d); failAt(e, call, func() bool { return e.Compute(got) }) {
-			if call < 20 {
-				t.Errorf("a descent makes %d calls", call)
-			}
-			return
-		} else if differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 || e.Err() == nil {
-			t.Errorf("call %d fails: something changed, or no error: %v", call, e.Err())
+	calls := 0
+	for failed := true; failed; calls++ {
+		e, got := engine(t), cloneDescent(d)
+		failed = !failAt(e, calls, func() bool { return e.Compute(got) })
+		if failed && (e.Err() == nil || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 || e.Compute(got)) {
+			t.Errorf("call %d failed: no error, or something changed, or the card was used afterwards: %v", calls, e.Err())
 		}
-		same(e, "afterwards")
+	}
+	if calls < 20 {
+		t.Errorf("a descent made %d calls", calls-1)
+	}
+	const n = 2*factorColumns + 4
+	for failed, call := true, 0; failed; call += 3 {
+		a := make([]float32, n*n)
+		for i := range n {
+			a[i*n+i] = 1
+		}
+		e := engine(t)
+		if failed = !failAt(e, call, func() bool { return e.Compute(quant.NewFactoring(a, n)) }); failed && e.Err() == nil {
+			t.Errorf("call %d of a factoring failed without an error", call)
+		}
 	}
 }
 
@@ -515,8 +559,8 @@ func TestQuantize(t *testing.T) {
 	kernel.SetDevice(e)
 	defer kernel.SetDevice(nil)
 	got := encode()
-	// The mismatch, the target and the descent.
-	if n := e.Spent().Products; n != 2+1+1 || e.Err() != nil {
+	// The factor, the mismatch, the target and the descent.
+	if n := e.Spent().Products; n != 1+2+1+1 || e.Err() != nil {
 		t.Errorf("%d pieces of work were done on the card, %v", n, e.Err())
 	}
 	if !reflect.DeepEqual(got, want) {

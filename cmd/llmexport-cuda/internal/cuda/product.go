@@ -209,11 +209,16 @@ func (e *Engine) fence(stream uintptr) bool {
 
 // multiply puts a product into a stream.
 func (e *Engine) multiply(stream uintptr, dst uint64, a, b factor, rows, cols, k int, lower bool, reach kernel.Reach) bool {
+	return e.product(stream, dst, a, b, rows, cols, k, cols, lower, reach)
+}
+
+// product does so for a result whose rows are ld apart.
+func (e *Engine) product(stream uintptr, dst uint64, a, b factor, rows, cols, k, ld int, lower bool, reach kernel.Reach) bool {
 	kind, tile := product128, 128
 	if e.wide {
 		kind, tile = product256, 256
 	}
-	m, n, p, stride, mode, span := int32(rows), int32(cols), int32(k), int32(cols), int32(0), int32(reach)
+	m, n, p, stride, mode, span := int32(rows), int32(cols), int32(k), int32(ld), int32(0), int32(reach)
 	if lower {
 		mode = 1
 	}

@@ -55,6 +55,7 @@ template <int N> void wait() {
 
 #include "../kernels/products.cu"
 #include "../kernels/descent.cu"
+#include "../kernels/factor.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -114,7 +115,7 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, DESCEND };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, DESCEND, PLACE };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -129,8 +130,8 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "descend"};
-  for (int i = 0; i < DESCEND; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  const char* names[] = {"product128", "product256", "pack", "sum", "descend", "place"};
+  for (int i = 0; i < PLACE; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -174,6 +175,13 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
   case DESCEND: {
     auto d = arg<Descent>(a, 0);
     g = [=] { descend(d); };
+    break;
+  }
+  case PLACE: {
+    auto panel = arg<long long>(a, 1), line = arg<long long>(a, 2), step = arg<long long>(a, 3);
+    auto src = arg<float*>(a, 4);
+    int rows = arg<int>(a, 5), cols = arg<int>(a, 6), subtract = arg<int>(a, 7);
+    g = [=] { place(dst, panel, line, step, src, rows, cols, subtract); };
     break;
   }
   }
