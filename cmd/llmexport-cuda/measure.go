@@ -19,7 +19,7 @@ import (
 func addMeasure(c *cli.Command) {
 	c.ArgsUsage = "PACKAGE, or --calibrate"
 	c.Flags = append(c.Flags,
-		&cli.BoolFlag{Name: "calibrate", Usage: "measure the products of calibration instead, on the card and on the CPU"},
+		&cli.BoolFlag{Name: "calibrate", Usage: "measure the products and factors of calibration instead, on the card and on the CPU"},
 		&cli.StringFlag{Name: "shapes", Value: "4096x4096,1024x4096,12288x4096,4096x12288", Usage: "`LIST` of matrices OUTxIN for --calibrate"},
 		&cli.IntFlag{Name: "tokens", Value: 2048, Usage: "multiply them by `N` tokens at a time"})
 	action := c.Action
@@ -79,6 +79,11 @@ func writeMeasured(w io.Writer, m *cuda.Measurement) error {
 	for _, p := range m.Products {
 		s.Row(p.Product, p.Tokens, fmt.Sprintf("%dx%d", p.Shape.Rows, p.Shape.Cols), fmt.Sprintf("%.1f", p.Tile128), fmt.Sprintf("%.1f", p.Tile256),
 			fmt.Sprintf("%.0f %%", 100*max(p.Tile128, p.Tile256)/m.Peak), fmt.Sprintf("%.1f", p.Card), fmt.Sprintf("%.2f", p.CPU), p.Differ)
+	}
+	errs = append(errs, s.Write(w, false))
+	s = sheet.New("gptq", ">matrix", ">with copies", ">CPU", ">differ")
+	for _, p := range m.Works {
+		s.Row(p.Work, fmt.Sprintf("%dx%d", p.Shape.Rows, p.Shape.Cols), fmt.Sprintf("%.1f", p.Card), fmt.Sprintf("%.2f", p.CPU), p.Differ)
 	}
 	return errors.Join(append(errs, s.Write(w, false))...)
 }

@@ -616,11 +616,16 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Products) != 6 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+	if len(m.Products) != 6 || len(m.Works) != 4 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
 		t.Errorf("measured %+v", m)
 	}
 	for _, p := range m.Products {
 		if p.Differ != 0 || p.Card <= 0 || p.CPU <= 0 || p.Tile128 <= 0 || p.Tile256 <= 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, p := range m.Works {
+		if p.Differ != 0 || p.Card <= 0 || p.CPU <= 0 {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -27,13 +27,14 @@ type Measured struct {
 
 // Measurement is what a card and the CPU of its machine do.
 type Measurement struct {
-	Card     string     `json:"card"`
-	Peak     float64    `json:"peak"`     // TFLOP/s of float32
-	Send     float64    `json:"send"`     // GB/s from memory of the program
-	Receive  float64    `json:"receive"`  // GB/s to it
-	Pinned   float64    `json:"pinned"`   // GB/s to the card from memory that the driver has pinned
-	Returned float64    `json:"returned"` // GB/s from the card to such memory
-	Products []Measured `json:"products"`
+	Card     string         `json:"card"`
+	Peak     float64        `json:"peak"`     // TFLOP/s of float32
+	Send     float64        `json:"send"`     // GB/s from memory of the program
+	Receive  float64        `json:"receive"`  // GB/s to it
+	Pinned   float64        `json:"pinned"`   // GB/s to the card from memory that the driver has pinned
+	Returned float64        `json:"returned"` // GB/s from the card to such memory
+	Products []Measured     `json:"products"`
+	Works    []MeasuredWork `json:"works"`
 }
 
 // Peak is the rate of float32 operations in TFLOP/s at the card's highest clock.
@@ -45,7 +46,8 @@ func (c Card) Peak() float64 {
 	return float64(c.Processors*units*2) * float64(c.Clock) * 1e-9
 }
 
-// Measure times the products of calibration for matrices of weights and so many tokens, each the best of so many times.
+// Measure times the products of calibration for matrices of weights and so many tokens, and what gptq does with such matrices, each the
+// best of so many times.
 func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -64,7 +66,9 @@ func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error
 		if !inputs[s.Cols] {
 			inputs[s.Cols] = true
 			r.Products = append(r.Products, e.measureMoments(s.Cols, tokens, times))
+			r.Works = append(r.Works, e.measureFactor((s.Cols+3)/4*4, times))
 		}
+		r.Works = append(r.Works, e.measureDescent(s, times))
 	}
 	return r, e.Err()
 }

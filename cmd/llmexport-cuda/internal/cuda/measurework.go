@@ -1,0 +1,102 @@
+package cuda
+
+import (
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
+type MeasuredWork struct {
+	Work   string  `json:"work"` // factor or descent
+	Shape  Shape   `json:"shape"`
+	Card   float64 `json:"card"` // with copies
+	CPU    float64 `json:"cpu"`
+	Differ int     `json:"differ"` // elements with other bits
+}
+
+// measuredRows is how many rows descend at most, because the CPU takes long for them.
+const measuredRows = 512
+
+// measureWork times work that changes what it is given: each call of fresh returns it, results are what it changed.
+func (e *Engine) measureWork(name string, s Shape, fresh func() kernel.Work, cpu func(kernel.Work), results func(kernel.Work) []float32,
+	times int) MeasuredWork {
+	m := MeasuredWork{Work: name, Shape: s}
+	want := fresh()
+	flop := 2e-12 * float64(want.Multiplications())
+	at := time.Now()
+	cpu(want)
+	m.CPU = flop / time.Since(at).Seconds()
+	for range times {
+		got := fresh()
+		at := time.Now()
+		if !e.Compute(got) {
+			m.Card, m.Differ = 0, len(results(want))
+			break
+		}
+		m.Card = max(m.Card, flop/time.Since(at).Seconds())
+		m.Differ = max(m.Differ, differ(results(got), results(want)))
+	}
+	return m
+}
+
+// definite returns a positive definite matrix.
+func definite(n int) []float32 {
+	a := drawn(n*n, 3)
+	for i := range n {
+		for j := range i {
+			a[j*n+i] = a[i*n+j]
+		}
+		a[i*n+i] = float32(n)
+	}
+	return a
+}
+
+func (e *Engine) measureFactor(n, times int) MeasuredWork {
+	a := definite(n)
+	return e.measureWork("factor", Shape{n, n}, func() kernel.Work { return quant.NewFactoring(slices.Clone(a), n) },
+		func(w kernel.Work) { quant.Factor(w.(*kernel.Factoring), goruntime.GOMAXPROCS(0)) },
+		func(w kernel.Work) []float32 {
+			x := w.(*kernel.Factoring).A
+			for i := range n { // what is above blocks of the diagonal is unknown
+				if to := i/factorColumns*factorColumns + factorColumns; to < n {
+					clear(x[i*n+to : (i+1)*n])
+				}
+			}
+			return x
+		}, times)
+}
+
+func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {
+	const block, bits = 64, 4
+	s = Shape{min(s.Rows, measuredRows), (s.Cols + block - 1) / block * block}
+	n := s.Cols
+	d := kernel.Descent{Rows: s.Rows, Cols: n, Block: block, Sweeps: 1, Bits: bits, Target: drawn(s.Rows*n, 1), Ridge: 0.1 * float32(n),
+		Hessian: kernel.Factor{Data: definite(n), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()},
+		Sums:    make([]float32, n), Totals: make([]float64, n/block)}
+	for i := range n {
+		sum := float64(d.Ridge)
+		for _, v := range d.Hessian.Data[i*n+i/block*block:][:block] {
+			sum += float64(v)
+		}
+		d.Sums[i] = float32(sum)
+		d.Totals[i/block] += sum
+	}
+	return e.measureWork("descent", s, func() kernel.Work {
+		d := d
+		d.Codes, d.Scale, d.Zero = make([]float32, s.Rows*n), slices.Repeat([]float32{1. / 16}, s.Rows*n/block), make([]float32, s.Rows*n/block)
+		return &d
+	}, func(w kernel.Work) {
+		kernel.Parallel(0, s.Rows, func(lo, hi int) {
+			part, of := *w.(*kernel.Descent), func(x []float32) []float32 { return x[lo*len(x)/s.Rows : hi*len(x)/s.Rows] }
+			part.Rows, part.Codes, part.Scale, part.Zero, part.Target = hi-lo, of(part.Codes), of(part.Scale), of(part.Zero), of(part.Target)
+			quant.Descend(&part)
+		})
+	}, func(w kernel.Work) []float32 {
+		d := w.(*kernel.Descent)
+		return slices.Concat(d.Codes, d.Scale, d.Zero)
+	}, times)
+}
