@@ -513,7 +513,7 @@ func failAt(e *Engine, call int, f func() bool) bool {
 	return f()
 }
 
-// TestQuantize encodes a matrix with the card and without.
+// TestQuantize encodes a matrix with the card and without, and with a card that fails meanwhile.
 func TestQuantize(t *testing.T) {
 	const rows, cols, tokens = 8, 448, 500
 	r := rand.New(rand.NewPCG(9, 9))
@@ -565,6 +565,15 @@ func TestQuantize(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Error("codes or scales differ")
+	}
+	// The card fails in the factor, the mismatch, the target and the descent.
+	for _, c := range []struct{ call, done int }{{50, 0}, {180, 1}, {270, 3}, {302, 4}} {
+		e := engine(t)
+		e.slot = 1 << 18
+		kernel.SetDevice(e)
+		if same := failAt(e, c.call, func() bool { return reflect.DeepEqual(encode(), want) }); !same || e.Err() == nil || e.Spent().Products != int64(c.done) {
+			t.Errorf("call %d fails: the same codes and scales %v, %v after %d pieces of work", c.call, same, e.Err(), e.Spent().Products)
+		}
 	}
 }
 
