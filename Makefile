@@ -25,7 +25,9 @@ ADB_DIR    ?= .venv/adb
 MNN_SOURCE ?= https://github.com/alibaba/MNN
 # Where `make devices` keeps the engine's sources and backends, and the small checkpoints that it makes packages of; all means all.
 DEVICES_DIR ?= .venv/devices
+# ODD are checkpoints of odd.py of backends/testdata/devices that it makes besides; they need `make transformers-venv`.
 DEVICES     ?= llama qwen3_moe gemma3_text gpt_oss lfm2 qwen3_5_text bloom gemma2 deepseek_v3
+ODD         ?=
 # Packages that `make transformers` tests against, and more flags of pip for torch, such as an index of builds without CUDA.
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
@@ -460,7 +462,7 @@ foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, i
 
 .PHONY: devices
 devices: build engine-venvs ## run packages on the engine's OpenCL and Vulkan backends, which it builds, and hold the rules to what comes out
-	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" FAMILIES="$(DEVICES)" bash backends/testdata/devices/devices.sh
+	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" FAMILIES="$(DEVICES)" ODD="$(ODD)" bash backends/testdata/devices/devices.sh
 
 # Where `make half` keeps the engine for arm64 and its packages.
 HALF_DIR ?= .venv/half

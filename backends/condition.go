@@ -12,12 +12,14 @@ type Condition struct {
 	ShortConv       bool `json:"short_conv,omitempty"`
 	PlainDelta      bool `json:"plain_delta,omitempty"`
 	NormedDelta     bool `json:"normed_delta,omitempty"`
-	UnevenDelta     bool `json:"uneven_delta,omitempty"`
+	RaggedDelta     bool `json:"ragged_delta,omitempty"`
 	Experts         bool `json:"experts,omitempty"`
 	Classic         bool `json:"classic,omitempty"`
 	// HeadDimMultiple holds if a head dimension is not a multiple of it, HeadDimOver if one is larger.
 	HeadDimMultiple int `json:"head_dim_multiple,omitempty"`
 	HeadDimOver     int `json:"head_dim_over,omitempty"`
+	// NormRest holds if the rest of a row, that a norm takes in groups of four elements, falls to another work-item than the first.
+	NormRest bool `json:"norm_rest,omitempty"`
 	// Linear holds for the storage form of any linear layer.
 	Linear *LinearCondition `json:"linear,omitempty"`
 	// Needs are values of [Features].Needs.
@@ -44,7 +46,7 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 	for _, x := range []struct{ wanted, has bool }{
 		{c.Masks, f.Masks}, {c.Sinks, f.Sinks}, {c.Scaled, f.Scaled}, {c.SharedCache, f.SharedCache},
 		{c.LinearAttention, f.LinearAttention}, {c.ShortConv, f.ShortConv}, {c.PlainDelta, f.PlainDelta},
-		{c.NormedDelta, f.NormedDelta}, {c.UnevenDelta, f.UnevenDelta},
+		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
 		{c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
 		{c.HeadDimMultiple > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return c.HeadDimMultiple > 0 && n%c.HeadDimMultiple != 0 })},
 		{c.HeadDimOver > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return n > c.HeadDimOver })},
@@ -58,6 +60,19 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 		}
 	}
 	return true
+}
+
+// workItems is the most work-items that OpenCL gives to a row of a norm. There are as many as the largest power of two that the row has
+// groups for.
+const workItems = 256
+
+// rest reports whether rows of n elements end with a group of fewer than four that is not the first work-item's.
+func rest(n int) bool {
+	items := 1
+	for items*2 <= min(n/4, workItems) {
+		items *= 2
+	}
+	return n%4 != 0 && n/4%items != 0
 }
 
 func (c *LinearCondition) holds(l Linear) bool {

@@ -27,10 +27,12 @@ type Features struct {
 	ShortConv       bool `json:"short_conv,omitempty"`
 	// PlainDelta reports whether a LinearAttention op is a gated delta rule that does not normalize.
 	PlainDelta bool `json:"plain_delta,omitempty"`
-	// NormedDelta reports whether a LinearAttention op is a gated delta rule that normalizes queries and keys, UnevenDelta whether its
-	// keys and values have different widths.
+	// NormedDelta reports whether a LinearAttention op is a gated delta rule that normalizes queries and keys, RaggedDelta whether the
+	// width of its keys is not a power of two.
 	NormedDelta bool `json:"normed_delta,omitempty"`
-	UnevenDelta bool `json:"uneven_delta,omitempty"`
+	RaggedDelta bool `json:"ragged_delta,omitempty"`
+	// NormWidths are the lengths of rows of norms of plain tensors that are not multiples of 4, sorted.
+	NormWidths []int `json:"norm_widths,omitempty"`
 	// Experts reports whether there are MoE ops.
 	Experts bool `json:"experts,omitempty"`
 	// Classic reports whether the graph is not in the C4 form: hidden states are plain tensors, or Attention ops take and give such.
@@ -99,14 +101,22 @@ func FeaturesOf(g *mnn.Graph) Features {
 			f.PlainDelta = f.PlainDelta || p.Type == mnn.GatedDeltaRule && !p.QKNorm
 			if p.Type == mnn.GatedDeltaRule && p.QKNorm {
 				f.NormedDelta = true
-				f.UnevenDelta = f.UnevenDelta || p.KeyDim != p.ValueDim
+				f.RaggedDelta = f.RaggedDelta || p.KeyDim&(p.KeyDim-1) != 0
 			}
 		case *mnn.MoE:
 			f.Experts = true
+		case *mnn.LayerNorm:
+			if op.Format == mnn.DimNC4HW4 || len(op.Inputs) == 0 {
+				continue
+			}
+			if n := t.width(op.Inputs[0]); n%4 != 0 && !slices.Contains(f.NormWidths, n) {
+				f.NormWidths = append(f.NormWidths, n)
+			}
 		}
 	}
 	f.Classic = f.Classic || !packed
 	slices.Sort(f.HeadDims)
+	slices.Sort(f.NormWidths)
 	return f
 }
 
@@ -201,28 +211,35 @@ const lastAxis = 3
 
 // sliced is the width of a slice of a tensor of some width.
 func (t *trace) sliced(op *mnn.Op, width int) int {
-	var list [3]int // begin, end, axis
-	for i := range list {
-		n, ok := 0, false
-		if len(op.Inputs) > i+1 {
-			n, ok = t.number(op.Inputs[i+1])
-		}
-		if !ok {
-			return 0
-		}
-		list[i] = n
+	const begin, end, axis = 1, 2, 3
+	along, ok := t.numberOf(op, axis)
+	if !ok {
+		return 0
 	}
-	begin, end, axis := list[0], min(list[1], width), list[2]
-	if axis != lastAxis && axis != -1 {
+	if along != lastAxis && along != -1 {
 		return width
 	}
-	if begin < 0 {
-		begin += width
+	from, ok := t.numberOf(op, begin)
+	to, okTo := t.numberOf(op, end)
+	if !ok || !okTo {
+		return 0
 	}
-	if end < 0 {
-		end += width
+	to = min(to, width)
+	if from < 0 {
+		from += width
 	}
-	return max(0, end-begin)
+	if to < 0 {
+		to += width
+	}
+	return max(0, to-from)
+}
+
+// numberOf is the value of an input of an op that is a constant of one number.
+func (t *trace) numberOf(op *mnn.Op, input int) (int, bool) {
+	if input >= len(op.Inputs) {
+		return 0, false
+	}
+	return t.number(op.Inputs[input])
 }
 
 // number is the value of a constant of one number.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,6 +146,9 @@ func readRuns(t *testing.T, path string) *measured {
 	return m
 }
 
+// byChance are rules about reading past the end of memory, which spares some packages.
+var byChance = []string{"low-bit-3.5"}
+
 // TestMeasured holds the rules to every measured cell: none that is wrong may be called right, and none that is right wrong. Rules that
 // call a cell unknown must be rare: they are about fp16 only. What spares some packages on a family of GPUs is not known: such rules may
 // call single cells wrong that are right.
@@ -177,7 +181,7 @@ func TestMeasured(t *testing.T) {
 			spared = append(spared, fmt.Sprintf("%s at %s on %s, %s", c.Package, c.Precision, c.Engine, c.SOC))
 			continue
 		}
-		if called && !broken {
+		if called && !broken && !slices.ContainsFunc(problems, func(x backends.Problem) bool { return slices.Contains(byChance, x.Rule.ID) }) {
 			t.Errorf("called %s and is right: %+v: %v", verdict, c, problems)
 		}
 	}

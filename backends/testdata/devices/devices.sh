@@ -1,6 +1,7 @@
 #!/bin/bash
 # Measures packages on the engine's OpenCL and Vulkan backends and compares the rules with the results; see `make devices`. What cannot be had
-# is skipped with a word, and the recorded table is compared instead. BIN, VENVS, DIR, ENGINES, MNN_SOURCE and FAMILIES come from the Makefile.
+# is skipped with a word, and the recorded table is compared instead. BIN, VENVS, DIR, ENGINES, MNN_SOURCE, FAMILIES and ODD come from
+# the Makefile, SEED and PARTS from the environment.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); root=$(cd "$here/../../.." && pwd); mkdir -p "$DIR"; DIR=$(realpath "$DIR"); BIN=$(realpath "$BIN"); VENVS=$(realpath "$VENVS")
 recorded() { echo "devices: skipped: $1; comparing the recorded table instead"; cd "$root"; go test ./backends -run TestMeasured -count 1; exit 0; }
@@ -39,7 +40,18 @@ rm -rf "$DIR/packages"
 [ "$FAMILIES" = all ] && FAMILIES=$(cd "$root/pipeline/arch/testdata" && for d in */; do if [ -f "$d/golden.safetensors" ]; then echo "${d%/}"; fi; done)
 for f in $FAMILIES; do make "$f-16" "$root/pipeline/arch/testdata/$f" --set quantize.bits=16; done
 for bits in 2 3 4 5 6 8; do for symmetric in true false; do make "tiny-$bits-$symmetric" "$root/testdata/tiny-qwen3" --set quantize.bits=$bits --set quantize.symmetric=$symmetric; done; done
+if [ -n "$ODD" ]; then
+  [ "$ODD" = all ] && ODD=
+  "$VENVS/transformers/bin/python" -B "$here/odd.py" "$DIR/odd" --seed "${SEED:-1}" $ODD
+  for f in ${ODD:-$(ls "$DIR/odd")}; do make "$f-16" "$DIR/odd/$f" --set quantize.bits=16; done
+  for f in llama-96:32 llama-128:128; do
+    [ -d "$DIR/packages/${f%:*}-16" ] || continue
+    for bits in 2 3 4 5 6 8; do for symmetric in true false; do
+      make "${f%:*}-$bits-$symmetric" "$DIR/odd/${f%:*}" --set quantize.bits=$bits --set quantize.symmetric=$symmetric --set quantize.block=${f#*:}
+    done; done
+  done
+fi
 
 rm -f "$DIR/measured.jsonl"
-python3 "$here/measure.py" --program "$BIN" --venvs "$VENVS" --plugins "$DIR/plugins" --out "$DIR/measured.jsonl" --engines "${ENGINES// /,}" --seed "${SEED:-1}" "$DIR"/packages/*
+python3 "$here/measure.py" --program "$BIN" --venvs "$VENVS" --plugins "$DIR/plugins" --out "$DIR/measured.jsonl" --engines "${ENGINES// /,}" --seed "${SEED:-1}" ${PARTS:+--parts "$PARTS"} "$DIR"/packages/*
 cd "$root" && LLMEXPORT_DEVICES="$DIR/measured.jsonl" go test ./backends -run TestMeasured -count 1 -v

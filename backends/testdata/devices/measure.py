@@ -1,10 +1,12 @@
 """Runs packages on the engine's backends and writes what differs from the CPU in float, one JSON object a line.
 
-    measure.py --program LLMEXPORT --venvs .venv --plugins DIR --out FILE [--engines 3.6.1] [--backends opencl,vulkan] [--seed 1] [--jobs 2] PACKAGE...
+    measure.py --program LLMEXPORT --venvs .venv --plugins DIR --out FILE [--engines 3.6.1] [--backends opencl,vulkan] [--seed 1]
+        [--parts 84,1,1,1] [--jobs 2] PACKAGE...
 
 --venvs holds mnn-RELEASE with the released wheel, --plugins RELEASE/libMNN_CL.so and RELEASE/libMNN_Vulkan.so as build.sh makes them; a backend
 without its plug-in is skipped with a word. Each package is computed on the CPU at memory high and precision high, and then on each backend with
-the configuration that it has for that backend, in float and, on Vulkan, in fp16: a prompt of 84 tokens and 12 tokens one by one. What
+the configuration that it has for that backend, in float and, on Vulkan, in fp16: a prompt of 84 tokens and 12 tokens one by one, or the pieces of
+--parts, of which those of one token are generated and the others are prompts. What
 `llmexport devices --json` says of a package goes into its line, so that backends.TestMeasured can compare rules with results.
 """
 import argparse, concurrent.futures, hashlib, json, os, subprocess, sys, tempfile
@@ -15,9 +17,10 @@ libraries = {"opencl": "libMNN_CL.so", "vulkan": "libMNN_Vulkan.so"}
 ap = argparse.ArgumentParser()
 for name in ("program", "venvs", "plugins", "out"): ap.add_argument("--" + name, required=True)
 ap.add_argument("--engines", default="3.6.1"); ap.add_argument("--backends", default="opencl,vulkan"); ap.add_argument("--seed", type=int, default=1); ap.add_argument("--jobs", type=int, default=2)
-ap.add_argument("--timeout", type=int, default=600); ap.add_argument("packages", nargs="+")
+ap.add_argument("--timeout", type=int, default=600); ap.add_argument("--parts", default="84" + 12 * ",1"); ap.add_argument("packages", nargs="+")
 a = ap.parse_args()
-parts = [84] + 12 * [1]
+parts = [int(x) for x in a.parts.split(",")]
+mean = lambda kl, single: sum(n * x for n, x in zip(parts, kl) if (n == 1) == single) / sum(n for n in parts if (n == 1) == single)
 
 
 def vocabulary(package):
@@ -64,7 +67,7 @@ def cells(package):
                     if failed: row["failed"] = failed
                     else:
                         res = json.loads(out.strip().splitlines()[-1]); k = res["kl_parts"]
-                        row["own"] = {"kl_prefill": k[0], "kl_decode": sum(k[1:]) / len(k[1:])}
+                        row["own"] = {"kl_prefill": mean(k, False), "kl_decode": mean(k, True)}
                         if res["not_finite"]: row["not_finite"] = res["not_finite"]
                     rows.append(row)
     return rows
