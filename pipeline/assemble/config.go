@@ -153,7 +153,8 @@ type runConfig struct {
 	Chunk         int `json:"chunk,omitempty"`
 	// AttentionMode is the engine's form of keys and values, 0 for its default.
 	AttentionMode int `json:"attention_mode,omitempty"`
-	// CachedMmap, if false, disables the engine's second-load path, which misreads weights of fewer than 4 bits.
+	// CachedMmap, if false, disables the engine's second-load path, which misreads weights of fewer than 4 bits and ends in a crash with
+	// weights of 16 bits.
 	CachedMmap *bool `json:"use_cached_mmap,omitempty"`
 	// Reply limits the tokens of a reply if the engine's default exceeds the positions; otherwise 0.
 	Reply int `json:"max_new_tokens,omitempty"`
@@ -268,13 +269,13 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 	}
 	unsafeAt, blocks := set(p.UnsafeThreads), true
 	for it := range p.Items() {
-		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
+		if it.Slot.Kind != lower.LinearSlot {
 			continue
 		}
-		blocks = blocks && (it.Layout.Blocks > 1 || it.Slot.Tower)
-		if it.Choice.Spec.Bits < 4 {
+		if bits := it.Choice.Spec.Bits; bits < 4 || bits == 16 {
 			c.CachedMmap = new(bool)
 		}
+		blocks = blocks && (it.Choice.Spec.Bits == 16 || it.Layout.Blocks > 1 || it.Slot.Tower)
 	}
 	// Both options avoid the engine's path that reads stale scales; per-block activations are also more accurate, but need
 	// weights in blocks. If a prompt must not be split, only a different thread count helps; 1 is always safe.
@@ -393,7 +394,7 @@ func conditions(p *Planned, c runConfig) []string {
 			"on the small models measured it cost less than 0.001 nats", c.AttentionMode, kept))
 	}
 	if c.CachedMmap != nil {
-		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files")
+		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files, and crash on those of 16 bits")
 	}
 	if minP := p.Source.Facts.Sampling.MinP; minP != nil && *minP > 0 {
 		list = append(list, "min_p of generation_config.json is left out: the engine treats it as an absolute probability, "+

@@ -58,6 +58,13 @@ func TestRunConfig(t *testing.T) {
 			t.Errorf("%s: conditions %q", c.name, list)
 		}
 	}
+	for bits, cached := range map[int]bool{2: false, 3: false, 4: true, 8: true, 16: false} {
+		p := withRows(256, 1, lower.Model{})
+		p.Parts[0].Items[0].Choice.Spec.Bits = bits
+		if got := newRunConfig(p, source.Sampling{}, false).CachedMmap; got == nil != cached {
+			t.Errorf("%d bits: use_cached_mmap %v", bits, got)
+		}
+	}
 	c := runConfig{Precision: "high"}
 	if c.atLeast("normal") || c.Precision != "high" {
 		t.Errorf("precision %s", c.Precision)
