@@ -33,3 +33,28 @@ func TestFeaturesDeep(t *testing.T) {
 		}
 	}
 }
+
+// TestFeaturesWidths: widths of norms and of keys of delta rules on which OpenCL differs. Norms in the C4 form have none.
+func TestFeaturesWidths(t *testing.T) {
+	g := &mnn.Graph{Tensors: []string{"x", "rows", "norm", "packed", "delta"}, Ops: []mnn.Op{
+		{Type: mnn.OpReshape, Param: &mnn.Reshape{Dims: []int32{1, -1, 87}}, Inputs: []int32{0}, Outputs: []int32{1}},
+		{Type: mnn.OpLayerNorm, Param: &mnn.LayerNorm{}, Inputs: []int32{1}, Outputs: []int32{2}},
+		{Type: mnn.OpLayerNorm, Param: &mnn.LayerNorm{}, Inputs: []int32{1}, Outputs: []int32{3}, Format: mnn.DimNC4HW4},
+		{Type: mnn.OpLayerNorm, Param: &mnn.LayerNorm{}},
+		{Type: mnn.OpLinearAttention, Param: &mnn.LinearAttention{Type: mnn.GatedDeltaRule, QKNorm: true, KeyDim: 24, ValueDim: 24}},
+	}}
+	if f := backends.FeaturesOf(g); !slices.Equal(f.NormWidths, []int{87}) || !f.RaggedDelta {
+		t.Errorf("%+v", f)
+	}
+	opencl, err := backends.ProfileOf("opencl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A row of 66 elements has 16 work-items and 17 groups, of which the first work-item takes the last.
+	for n, want := range map[int]bool{3: false, 7: false, 64: false, 66: false, 67: false, 70: true, 87: true, 1030: true, 1026: false} {
+		list := opencl.Problems(&backends.Features{NormWidths: []int{n}}, backends.Settings{}, "3.6.1")
+		if got := slices.ContainsFunc(list, func(p backends.Problem) bool { return p.Rule.ID == "norm-rest" }); got != want {
+			t.Errorf("rows of %d: %v", n, list)
+		}
+	}
+}
