@@ -42,7 +42,7 @@ for f in $FAMILIES; do make "$f-16" "$root/pipeline/arch/testdata/$f" --set quan
 for bits in 2 3 4 5 6 8; do for symmetric in true false; do make "tiny-$bits-$symmetric" "$root/testdata/tiny-qwen3" --set quantize.bits=$bits --set quantize.symmetric=$symmetric; done; done
 if [ -n "$ODD" ]; then
   [ "$ODD" = all ] && ODD=
-  "$VENVS/transformers/bin/python" -B "$here/odd.py" "$DIR/odd" --seed "${SEED:-1}" $ODD
+  "$VENVS/transformers/bin/python" -B "$here/odd.py" "$DIR/odd" $ODD --seed "${SEED:-1}"
   for f in ${ODD:-$(ls "$DIR/odd")}; do make "$f-16" "$DIR/odd/$f" --set quantize.bits=16; done
   for f in llama-96:32 llama-128:128; do
     [ -d "$DIR/packages/${f%:*}-16" ] || continue

@@ -1,6 +1,6 @@
 """Makes checkpoints of the families in shapes that their small checkpoints do not have, for measure.py.
 
-    odd.py OUT [--seed 2] [NAME ...]    makes OUT/NAME, all of ODD unless named
+    odd.py OUT [NAME ...] [--seed 2]    makes OUT/NAME, all of ODD unless named
 
 Numbers of heads that are odd or no powers of two, heads of 20 to 96 elements, rows that are multiples of nothing, and a Gemma
 whose states are beyond the range of fp16. Weights are those of make.py of pipeline/arch/testdata, whose tables and functions this uses, with another
