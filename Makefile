@@ -148,11 +148,14 @@ worker: ## build llmexport-worker, a module of its own, into bin/
 demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
 
+# The tests make thousands of files: in memory, where it has room, that takes a tenth less time. TMPDIR says another place.
+IN_MEMORY = $$([ -z "$${TMPDIR:-}" ] && [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4194304 ] && echo TMPDIR=/dev/shm GOTMPDIR=/tmp)
+
 # Heaps of tests are small, so that collecting garbage would take a seventh of the time. The limit keeps buffers of models that
 # are gone from growing the next heap.
 .PHONY: test
 test: ## vet, and run all tests except the long ones
-	GOGC=400 GOMEMLIMIT=2GiB go test -vet=all -short -timeout 10m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(TESTFLAGS) ./...
+	env $(IN_MEMORY) GOGC=400 GOMEMLIMIT=2GiB go test -vet=all -short -timeout 10m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(TESTFLAGS) ./...
 
 .PHONY: test-long
 test-long: ## run the tests that make test skips or shortens

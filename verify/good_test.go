@@ -222,6 +222,9 @@ func TestLess(t *testing.T) {
 			t.Errorf("passed (-want +got):\n%s", diff)
 		}
 	})
+	if testing.Short() {
+		return
+	}
 	t.Run("no manifest", func(t *testing.T) {
 		s := open(t, goodPackage(t), tiny)
 		s.Manifest = nil
