@@ -39,6 +39,7 @@ func addDevice(app *cli.App) {
 		}
 		card, err = openDevice(c.String("device"))
 		if card != nil {
+			card.Prove()
 			kernel.SetDevice(card)
 			zerolog.Ctx(c.Context).Debug().Stringer("card", card.Card()).Msg("large products are computed on a card")
 		}

@@ -67,7 +67,8 @@ type Engine struct {
 	slot     int // bytes
 	pinned   bool
 
-	spent Spent
+	spent  Spent
+	proofs *proofs // or nil
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.
@@ -180,9 +181,12 @@ func (e *Engine) Spent() Spent {
 
 // Compute implements [kernel.Device].
 func (e *Engine) Compute(w kernel.Work) bool {
+	if w.Multiplications() < e.least || !e.proven(w) {
+		return false
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.compute(w) {
+	if e.compute(w, e.least) {
 		return true
 	}
 	if p, ok := w.(*kernel.Product); ok {
@@ -191,9 +195,10 @@ func (e *Engine) Compute(w kernel.Work) bool {
 	return false
 }
 
-func (e *Engine) compute(w kernel.Work) (done bool) {
+// compute does work of at least so many multiplications.
+func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 	work := w.Multiplications()
-	if work == 0 || work < e.least || e.failed != nil {
+	if work == 0 || work < least || e.failed != nil {
 		return false
 	}
 	goruntime.LockOSThread()

@@ -1,0 +1,54 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
+// driver made other code of the kernels on one generation of cards.
+type proofs struct{ descent, factor proof }
+
+type proof struct {
+	once  sync.Once
+	wrong bool
+}
+
+// Prove makes the card do a small descent and a small factoring before the first of each that it is asked for. What has other bits than
+// the CPU's is left to the CPU, with a line that says so.
+func (e *Engine) Prove() { e.proofs = &proofs{} }
+
+// proven reports whether the card may do such work.
+func (e *Engine) proven(w kernel.Work) bool {
+	if e.proofs == nil {
+		return true
+	}
+	switch w.(type) {
+	case *kernel.Descent:
+		return e.prove(&e.proofs.descent, func() MeasuredWork { return e.measureDescent(Shape{3 * descentRows / 2, 3 * factorColumns}, 1) })
+	case *kernel.Factoring:
+		return e.prove(&e.proofs.factor, func() MeasuredWork { return e.measureFactor(3*factorColumns-4, 1) })
+	}
+	return true
+}
+
+func (e *Engine) prove(p *proof, sample func() MeasuredWork) bool {
+	p.once.Do(func() {
+		m := sample()
+		p.wrong = m.Differ > 0
+		if p.wrong && m.Card > 0 {
+			fmt.Fprintf(os.Stderr, "%s computes a %s with other bits than this CPU (%d numbers of a sample), the CPU does it\n", e.card.Name, m.Work, m.Differ)
+		}
+	})
+	return !p.wrong
+}
+
+// sampled does work of any size that is not proven.
+func (e *Engine) sampled(w kernel.Work) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.compute(w, 0)
+}

@@ -1,0 +1,41 @@
+package cuda
+
+import (
+	"testing"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// Work is given to a card after a sample of it had the bits of the CPU, and never if not. The sample is compared once.
+func TestProve(t *testing.T) {
+	e := engine(t)
+	e.Prove()
+	e.least = 0
+	a := definite(132)
+	want := quant.NewFactoring(append([]float32(nil), a...), 132)
+	quant.Factor(want, 1)
+	got := quant.NewFactoring(append([]float32(nil), a...), 132)
+	if !e.Compute(got) || differ(got.A[128*132:], want.A[128*132:]) != 0 {
+		t.Error("a factoring was not done, or has other bits")
+	}
+	if n := e.Spent().Products; n != 2 {
+		t.Errorf("%d pieces of work, want the sample and the work", n)
+	}
+	e.Prove()
+	samples := 0
+	for range 2 {
+		if e.prove(&e.proofs.factor, func() MeasuredWork {
+			samples++
+			return MeasuredWork{Work: "factor", Card: 1, Differ: 3}
+		}) {
+			t.Error("work with other bits is done")
+		}
+	}
+	if samples != 1 || e.Compute(got) {
+		t.Errorf("%d samples, or work was done after one with other bits", samples)
+	}
+	if !e.proven(&kernel.Product{}) {
+		t.Error("products are proven by earlier runs on cards")
+	}
+}
