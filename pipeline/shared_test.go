@@ -62,7 +62,7 @@ func (d *sharedDir) machine(t *testing.T) *Directory {
 // logInto returns a context that logs into a buffer.
 func logInto(ctx context.Context) (context.Context, *bytes.Buffer) {
 	var log bytes.Buffer
-	return zerolog.New(&log).WithContext(ctx), &log
+	return zerolog.New(zerolog.SyncWriter(&log)).WithContext(ctx), &log
 }
 
 // What one machine has built another one finds, durable and whole, also after it lost it.

@@ -128,7 +128,7 @@ func TestUnseenExperts(t *testing.T) {
 	j := newJob(t, d, src, randomText(d, 1, 17), gptq)
 	dir := t.TempDir()
 	var log bytes.Buffer
-	ctx := zerolog.New(&log).WithContext(t.Context())
+	ctx := zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context())
 	j.Dir = dir
 	f, err := Quantize(ctx, j.Options, j.Scheme)
 	check(t, err)

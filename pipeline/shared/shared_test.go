@@ -98,7 +98,7 @@ func wantFiles(t testing.TB, dir string, want map[string]string) {
 // logged returns a context that logs into a buffer.
 func logged(t testing.TB) (context.Context, *bytes.Buffer) {
 	var log bytes.Buffer
-	return zerolog.New(&log).WithContext(t.Context()), &log
+	return zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context()), &log
 }
 
 // kinds are stores of every kind, each opened as often as wanted.

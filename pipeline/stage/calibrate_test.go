@@ -50,7 +50,7 @@ func TestCalibrationSources(t *testing.T) {
 	}
 	writeTexts(t, texts)
 	var log bytes.Buffer
-	if _, err := stagetest.Run(zerolog.New(&log).WithContext(t.Context()), w.recipe(), w.cache(), 2); err != nil {
+	if _, err := stagetest.Run(zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context()), w.recipe(), w.cache(), 2); err != nil {
 		t.Fatal(err)
 	}
 	c := writtenCorpus(t, w)
@@ -124,7 +124,7 @@ func TestCalibrationUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	if _, err := stagetest.Run(zerolog.New(&log).WithContext(t.Context()), w.recipe(), w.cache(), 2, "quantize.method=gptq"); err != nil {
+	if _, err := stagetest.Run(zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context()), w.recipe(), w.cache(), 2, "quantize.method=gptq"); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(log.String(), "tokens are few") {

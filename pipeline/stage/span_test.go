@@ -265,7 +265,7 @@ func TestSpanTakenUp(t *testing.T) {
 		}
 	}
 	var log bytes.Buffer
-	ctx := zerolog.New(&log).WithContext(t.Context())
+	ctx := zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context())
 	m := worker{dir: t.TempDir(), store: store}
 	if _, err := m.part(ctx, w, stage.Span{}); err != nil {
 		t.Fatal(err)
@@ -395,7 +395,7 @@ func TestRunWithStore(t *testing.T) {
 	}
 	defer run.Close()
 	st.Shared, run.Store, run.Shared = sh, st, sh
-	if _, err := run.Execute(zerolog.New(&log).WithContext(t.Context()), ""); err != nil {
+	if _, err := run.Execute(zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context()), ""); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, listing(t, w.out())); diff != "" {
@@ -424,7 +424,7 @@ func TestSpansOffline(t *testing.T) {
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	list[1].use(t)
 	var log bytes.Buffer
-	ctx := zerolog.New(&log).WithContext(t.Context())
+	ctx := zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context())
 	offline, err := list[1].part(ctx, w, stage.Span{Until: "verify"})
 	if err != nil || offline.Manifest != online.Manifest || offline.Commit != online.Commit || offline.Record != online.Record {
 		t.Errorf("%+v, want %+v: %v", offline, online, err)
@@ -459,7 +459,7 @@ func TestSpansPoisonedCheckpoint(t *testing.T) {
 		list[i+1].use(t)
 		h.ResetStats()
 		var log bytes.Buffer
-		if _, err := list[i+1].part(zerolog.New(&log).WithContext(t.Context()), w, stage.Span{Until: "fetch"}); err != nil {
+		if _, err := list[i+1].part(zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context()), w, stage.Span{Until: "fetch"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := fetched(h, dir); len(got) != want {
