@@ -103,12 +103,16 @@ func (s *Subject) phone(ctx context.Context) (*halfRun, error) {
 // compare compares what phones compute with the package in float, in half precision and with activations in int8. One session runs
 // at a time, because its operators compute the logits of all positions at once.
 func (h *halfRun) compare(ctx context.Context, s *Subject) error {
+	float, err := s.session(backend.Float)
+	if err != nil {
+		return err
+	}
 	if s.runsHalf() {
 		half, err := s.phoneSession(h, backend.Float)
 		if err != nil {
 			return err
 		}
-		if err := h.follow(ctx, s, half, &h.half); err != nil {
+		if err := h.follow(ctx, s, float, half, &h.half); err != nil {
 			return err
 		}
 	}
@@ -122,20 +126,20 @@ func (h *halfRun) compare(ctx context.Context, s *Subject) error {
 	case err != nil:
 		return err
 	case !s.runsHalf():
-		return h.follow(ctx, s, phone, &h.arm)
+		return h.follow(ctx, s, float, phone, &h.arm)
 	}
-	if err := h.follow(ctx, s, phone, &h.halfInt8); err != nil {
+	if err := h.follow(ctx, s, float, phone, &h.halfInt8); err != nil {
 		return err
 	}
 	x86, err := s.session(backend.Int8)
 	if err != nil {
 		return err
 	}
-	return h.follow(ctx, s, x86, &h.int8)
+	return h.follow(ctx, s, float, x86, &h.int8)
 }
 
-// follow feeds a session and the package in float the first tokens of the first window, the last of them one by one.
-func (h *halfRun) follow(ctx context.Context, s *Subject, session *runtime.Session, series *Series) error {
+// follow feeds a session and that in float, from its beginning, the first tokens of the first window, the last of them one by one.
+func (h *halfRun) follow(ctx context.Context, s *Subject, float, session *runtime.Session, series *Series) error {
 	windows, err := s.windows()
 	if err != nil {
 		return err
@@ -143,10 +147,7 @@ func (h *halfRun) follow(ctx context.Context, s *Subject, session *runtime.Sessi
 	w := windows[0]
 	rows := tileRows(s.Options, s.Package.Vocabulary())
 	h.tokens = HalfTokens(len(w))
-	float, err := s.session(backend.Float)
-	if err != nil {
-		return err
-	}
+	float.Reset()
 	if series == &h.half {
 		h.float.begin()
 	}

@@ -243,6 +243,11 @@ func lookAt(b []byte, src *source.Source, s *seenShown, add func(seenView, []byt
 		}
 		views, s.Rows, s.Columns = v.Images, v.Grid.Height, v.Grid.Width
 	}
+	return addViews(views, add)
+}
+
+// addViews adds what the tower takes one by one.
+func addViews(views []*picture.Image, add func(seenView, []byte) error) error {
 	for _, v := range views {
 		if err := add(seenView{v.Height, v.Width}, v.Pix); err != nil {
 			return err
@@ -261,12 +266,7 @@ func lookAtSlices(im *picture.Image, patch int, add func(seenView, []byte) error
 	if err != nil {
 		return err
 	}
-	for _, v := range v.Images {
-		if err := add(seenView{v.Height, v.Width}, v.Pix); err != nil {
-			return err
-		}
-	}
-	return nil
+	return addViews(v.Images, add)
 }
 
 // listen computes the features of a clip, of which as much as the model hears is used, and adds them as float32.
