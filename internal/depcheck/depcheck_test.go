@@ -26,7 +26,7 @@ var levels = []struct {
 	level    int
 	packages []string
 }{
-	{0, []string{"docs", "internal/exit", "internal/fault", "internal/jsondoc"}},
+	{0, []string{"docs", "internal/exit", "internal/fault", "internal/jsondoc", "internal/venv"}},
 	{0, []string{"internal/digest", "runtime/tensor"}},
 	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge",
 		"runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
@@ -84,6 +84,7 @@ var thirdParty = map[string][]string{
 	"internal/exit":     {},
 	"internal/fault":    {},
 	"internal/jsondoc":  {},
+	"internal/venv":     {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/picture":   {"github.com/bep/imagemeta", "golang.org/x/image"},

@@ -11,14 +11,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/internal/venv"
 )
 
 // TestPrograms asks every installed engine, and Pillow and transformers, what they compute of pictures of random shapes and of
 // all files. "make pictures" installs them.
 func TestPrograms(t *testing.T) {
-	venvs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
-	if err != nil || len(venvs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make pictures")
+	venvs, err := venv.Engines(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	edge := func(n int) int { return 1 + r.IntN(n) }
@@ -44,15 +46,15 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("%d answers to %d questions", n, len(questions))
 		}
 	}
-	for _, venv := range venvs {
-		t.Run(filepath.Base(venv), func(t *testing.T) {
+	for _, dir := range venvs {
+		t.Run(venv.Release(dir), func(t *testing.T) {
 			var q []string
 			for range 60 {
 				before, after := fmt.Sprintf("%dx%d", edge(400), edge(400)), fmt.Sprintf("%dx%d", edge(500), edge(1600))
 				q = append(q, "engine "+before+" "+after, fmt.Sprintf("planes %s %s %v,%v,%v %v,%v,%v", before, after,
 					255*r.Float32(), 255*r.Float32(), 255*r.Float32(), r.Float32(), r.Float32(), r.Float32()))
 			}
-			ask(t, venv, q)
+			ask(t, dir, q)
 		})
 	}
 	t.Run("pillow", func(t *testing.T) {

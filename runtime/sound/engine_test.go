@@ -11,22 +11,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/internal/venv"
 )
 
 // TestEngines asks every installed engine for the features of both kinds of sounds of random lengths, and one of 31 s.
 func TestEngines(t *testing.T) {
-	venvs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
-	if err != nil || len(venvs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make engine-venvs")
+	venvs, err := venv.Engines(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, venv := range venvs {
-		t.Run(filepath.Base(venv), func(t *testing.T) {
+	for _, dir := range venvs {
+		t.Run(venv.Release(dir), func(t *testing.T) {
 			questions := []string{"whisper 496000", "conformer 496000"}
 			for range 40 {
 				n := rand.IntN(30000)
 				questions = append(questions, fmt.Sprintf("whisper %d", 201+n), fmt.Sprintf("conformer %d", 320+n))
 			}
-			python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
+			python, err := filepath.Abs(filepath.Join(dir, "bin", "python"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,6 +35,7 @@ const mixture = `budget: {bytes: 4.2MB}, overrides: [
 // TestCalibrated: packages whose codes were chosen while the model was watched compute on every engine what our runtime
 // computes of them, at once and token by token, on 1 and 4 threads, and as shipped, loaded from the engine's cache too.
 func TestCalibrated(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	tiny, untied := checkpoints(t, false)[0], filepath.Join("..", "..", "pipeline", "arch", "testdata", "qwen3-untied")
 	cache := t.TempDir()
@@ -55,6 +56,7 @@ func TestCalibrated(t *testing.T) {
 	} {
 		for _, target := range c.targets {
 			t.Run(c.name+"/"+target, func(t *testing.T) {
+				t.Parallel()
 				dir := exportAs(t, cache, c.checkpoint, fmt.Sprintf("target: {engine: %q}\n%squantize: {%s}\nverify: {enabled: false}", target, quick, c.quantize))
 				if c.check != nil {
 					m, err := manifest.Open(dir)

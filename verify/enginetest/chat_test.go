@@ -22,6 +22,7 @@ import (
 // The model is Llama 3.2, whose template writes bos and whose post-processor puts it there; that the ids are those of
 // transformers is for verify/transformerstest. LLMEXPORT_TOKENIZERS names the folder with it.
 func TestChatIDs(t *testing.T) {
+	t.Parallel()
 	from := filepath.Join(os.Getenv("LLMEXPORT_TOKENIZERS"), "llama3_2", "models")
 	if _, err := os.Stat(from); os.Getenv("LLMEXPORT_TOKENIZERS") == "" || err != nil {
 		t.Skip("LLMEXPORT_TOKENIZERS names no folder with llama3_2/models")

@@ -21,8 +21,10 @@ const maxActivationCost = 1.003
 // TestOutliers: a model with outlying channels is shipped with activations quantized in blocks, because that was
 // measured to be better, and on the engine these cost next to nothing. The model without them keeps one scale a token.
 func TestOutliers(t *testing.T) {
+	t.Parallel()
 	checkpoint, cache := outlying(t), t.TempDir()
 	t.Run("none", func(t *testing.T) {
+		t.Parallel()
 		p, err := runtime.Open(exportAs(t, cache, checkpoints(t, false)[0], "quantize: {bits: 4, block: 32}"))
 		if err != nil {
 			t.Fatal(err)
@@ -37,6 +39,7 @@ func TestOutliers(t *testing.T) {
 		{"gptq-w4", "method: gptq, bits: 4, block: 32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			dir := exportAs(t, cache, checkpoint, quick+"quantize: {"+c.quantize+"}")
 			p, err := runtime.Open(dir)
 			if err != nil {
@@ -75,6 +78,7 @@ func TestOutliers(t *testing.T) {
 // TestEdges: columns that no block divides, and weights that are constant, zero or never used, go through all stages
 // and are on the engine what they are in our runtime.
 func TestEdges(t *testing.T) {
+	t.Parallel()
 	cache := t.TempDir()
 	for _, c := range []struct {
 		name         string
@@ -88,6 +92,7 @@ func TestEdges(t *testing.T) {
 		{"awq-search-712", 712, "method: [awq, search], bits: 5, block: auto", "w5-brow-asym"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			dir := exportAs(t, cache, edged(t, c.intermediate), quick+"quantize: {"+c.quantize+"}\nverify: {perplexity: {windows: 2, window: 128, decode: 8}}")
 			m, err := manifest.Open(dir)
 			if err != nil {

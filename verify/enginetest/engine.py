@@ -125,8 +125,10 @@ def prints(llm, i):
 def main():
     for line in sys.stdin:
         r, w = os.pipe()
+        scratch = tempfile.TemporaryDirectory()
         pid = os.fork()
         if pid == 0:
+            tempfile.tempdir = scratch.name
             os.close(r)
             sys.stdout.flush()
             os.dup2(2, 1)  # the engine prints to standard output
@@ -142,6 +144,7 @@ def main():
             text += piece
         os.close(r)
         _, status = os.waitpid(pid, 0)
+        scratch.cleanup()
         print(text.decode() or json.dumps({"error": f"the engine ended with status {status}"}), flush=True)
 
 

@@ -1,9 +1,9 @@
 //go:build engine
 
 // Package enginetest compares packages that llmexport writes with the stock MNN engine, as the wheels on PyPI
-// contain it. Every version that lies in .venv/mnn-<version> at the top of the repository is used; "make engine" puts
-// them there. LLMEXPORT_MATRIX=full runs every combination of storage forms on both small models, which takes about
-// an hour; the default is a selection.
+// contain it. Every version that lies in .venv/mnn-<version> at the top of the repository is used, or those of them that
+// LLMEXPORT_ENGINES names; "make engine" puts them there. LLMEXPORT_MATRIX=full runs every combination of storage forms
+// on both small models, which takes about an hour; the default is a selection.
 package enginetest
 
 import (
@@ -16,16 +16,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
-	"strings"
+	"sync"
 	"testing"
+
+	"github.com/llmexport/llmexport/internal/venv"
 )
 
-// engine is a running worker around one version of the engine.
+// engine is one version of the engine. As many tests as there are may ask it at once.
 type engine struct {
-	version string
-	in      io.WriteCloser
-	out     *bufio.Scanner
+	version, dir string
+
+	mu   sync.Mutex
+	idle []*worker // started and without a job
+}
+
+// worker is a running script, which answers a line with a line.
+type worker struct {
+	in  io.WriteCloser
+	out *bufio.Scanner
 }
 
 // job is one line of engine.py's input.
@@ -60,63 +68,84 @@ type answer struct {
 	Cores   []float64 `json:"cores"`
 }
 
-// engines starts a worker for every installed version, oldest first.
-func engines(t testing.TB) []*engine {
-	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
-	}
-	sort.Strings(dirs)
+// installed are the engines, oldest first. All tests share their workers, as Python takes a second to start.
+var installed = sync.OnceValues(func() ([]*engine, error) {
+	dirs, err := venv.Engines(filepath.Join("..", ".."))
 	var list []*engine
 	for _, d := range dirs {
-		in, out := startWorker(t, d, "engine.py")
-		list = append(list, &engine{version: strings.TrimPrefix(filepath.Base(d), "mnn-"), in: in, out: out})
+		list = append(list, &engine{version: venv.Release(d), dir: d})
+	}
+	return list, err
+})
+
+func engines(t testing.TB) []*engine {
+	t.Helper()
+	list, err := installed()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return list
 }
 
-// startWorker runs a script of this folder with the Python of a virtual environment, until the test ends.
-func startWorker(t testing.TB, venv string, script ...string) (io.WriteCloser, *bufio.Scanner) {
-	t.Helper()
+// startWorker runs a script of this folder with the Python of a virtual environment. It ends with its input, as this process does.
+func startWorker(venv string, script ...string) (*worker, error) {
 	python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	cmd := exec.Command(python, script...)
-	cmd.Stderr = io.Discard
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	s := bufio.NewScanner(out)
 	s.Buffer(nil, 1<<30)
-	return in, s
+	return &worker{in, s}, cmd.Start()
+}
+
+// ask has the worker answer a question.
+func (w *worker) ask(question, answer any) error {
+	b, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	if _, err := w.in.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	if !w.out.Scan() {
+		return fmt.Errorf("the worker went away: %v", w.out.Err())
+	}
+	return json.Unmarshal(w.out.Bytes(), answer)
+}
+
+// take returns a worker without a job, a new one if all have one.
+func (e *engine) take() (*worker, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if last := len(e.idle) - 1; last >= 0 {
+		w := e.idle[last]
+		e.idle = e.idle[:last]
+		return w, nil
+	}
+	return startWorker(e.dir, "engine.py")
 }
 
 func (e *engine) do(j job) (answer, error) {
 	var a answer
-	b, err := json.Marshal(j)
+	w, err := e.take()
+	if err == nil {
+		err = w.ask(j, &a)
+	}
 	if err != nil {
-		return a, err
+		return a, fmt.Errorf("engine %s: %w", e.version, err)
 	}
-	if _, err := e.in.Write(append(b, '\n')); err != nil {
-		return a, err
-	}
-	if !e.out.Scan() {
-		return a, fmt.Errorf("engine %s went away: %v", e.version, e.out.Err())
-	}
-	if err := json.Unmarshal(e.out.Bytes(), &a); err != nil {
-		return a, err
-	}
+	e.mu.Lock()
+	e.idle = append(e.idle, w)
+	e.mu.Unlock()
 	if a.Error != "" {
 		return a, fmt.Errorf("engine %s: %s", e.version, a.Error)
 	}

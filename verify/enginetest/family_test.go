@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
@@ -33,11 +34,14 @@ type measured map[string]map[string]float64
 // TestFamilies: 16-bit packages of every family give the logits of transformers on every engine, in every situation in
 // which something was found to go wrong once.
 func TestFamilies(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
+	var mu sync.Mutex
 	found := measured{}
 	for _, dir := range checkpointDirs(t) {
 		name := filepath.Base(dir)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			long, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), "1")
 			if err != nil {
 				t.Fatal(err)
@@ -86,34 +90,40 @@ func TestFamilies(t *testing.T) {
 						one("in pieces", map[string]any{"chunk": 40}, [][]int32{nil, long.IDs}, long.Logits)
 					}
 					if pictures != nil {
-						worst = max(worst, e.pictured(t, pkg, pictures))
+						kl := e.pictured(t, pkg, pictures)
+						t.Logf("target %s, engine %s: KL %.2g with pictures", target, e.version, kl)
+						worst = max(worst, kl)
 					}
 					t.Logf("target %s, engine %s: KL at most %.2g", target, e.version, worst)
+					mu.Lock()
 					if found[name] == nil {
 						found[name] = map[string]float64{}
 					}
 					found[name][e.version] = max(found[name][e.version], worst)
+					mu.Unlock()
 				}
 			}
 		})
 	}
-	if !*update || t.Failed() {
-		return
-	}
-	var was measured
-	b, err := os.ReadFile(measuredFile)
-	if err == nil {
-		err = json.Unmarshal(b, &was)
-	}
-	if err == nil {
-		b, err = json.MarshalIndent(was.with(rounded(found), checkpointDirs(t)), "", "  ")
-	}
-	if err == nil {
-		err = os.WriteFile(measuredFile, append(b, '\n'), 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { // after the parallel ones
+		if !*update || t.Failed() {
+			return
+		}
+		var was measured
+		b, err := os.ReadFile(measuredFile)
+		if err == nil {
+			err = json.Unmarshal(b, &was)
+		}
+		if err == nil {
+			b, err = json.MarshalIndent(was.with(rounded(found), checkpointDirs(t)), "", "  ")
+		}
+		if err == nil {
+			err = os.WriteFile(measuredFile, append(b, '\n'), 0o666)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // with takes the place of what was measured before, and keeps the numbers of the other checkpoints that there are, as -run
@@ -154,6 +164,7 @@ func rounded(m measured) measured {
 
 // TestQuantizedFamilies: of 4- and 8-bit packages, engine and our runtime give the same logits in both modes.
 func TestQuantizedFamilies(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	for _, dir := range checkpointDirs(t) {
 		g, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), "1")
@@ -162,6 +173,7 @@ func TestQuantizedFamilies(t *testing.T) {
 		}
 		for _, f := range []form{{engine: targets(dir)[0], bits: 8, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				t.Parallel()
 				p, err := runtime.Open(export(t, dir, f))
 				if err != nil {
 					t.Fatal(err)

@@ -125,11 +125,13 @@ func window(t *testing.T, p *runtime.Package, n int) []int32 {
 
 // TestMatrix: the engine and our runtime agree on every storage form, engine version, mode and call pattern.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	full := os.Getenv("LLMEXPORT_MATRIX") == "full"
 	all := engines(t)
 	for _, c := range checkpoints(t, full) {
 		for _, f := range forms(full) {
 			t.Run(filepath.Base(c)+"/"+f.String(), func(t *testing.T) {
+				t.Parallel()
 				dir := export(t, c, f)
 				p, err := runtime.Open(dir)
 				if err != nil {
@@ -181,6 +183,7 @@ func runs(all []*engine, f form) []*engine {
 // TestThreads: wherever the manifest calls a thread count safe, the engine is right at it, for prompts below, at and
 // above the length from which it may not be.
 func TestThreads(t *testing.T) {
+	t.Parallel()
 	dir := export(t, checkpoints(t, false)[0], form{engine: "3.6", bits: 4, table: 8, block: "64"})
 	p, err := runtime.Open(dir)
 	if err != nil {
@@ -234,6 +237,7 @@ func TestThreads(t *testing.T) {
 
 // TestTokenizer: the engine's tokenizer gives the ids of tokenizer.json.
 func TestTokenizer(t *testing.T) {
+	t.Parallel()
 	dir := export(t, checkpoints(t, false)[0], form{engine: "3.6", bits: 4, table: 8, block: "64"})
 	src, err := source.Open(t.Context(), source.Origin{Dir: checkpoints(t, false)[0]}, nil)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 // TestSoundsAsHeard holds this program's reading of sounds to the engine's own, from the file to the features: bit for bit.
 func TestSoundsAsHeard(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain, low, stereo := filepath.Join(dir, "plain.wav"), filepath.Join(dir, "low rate.wav"), filepath.Join(dir, "stereo.wav")
 	play(t, plain, sound.Rate, 1, 2*sound.Rate)
@@ -27,7 +28,7 @@ func TestSoundsAsHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
 	text := "Hear <audio>" + plain + "</audio>, <audio>" + low + "</audio>\n<audio>" + stereo + "</audio>?"
 	pieces, err := prompt.Parse(text)
 	if err != nil {
@@ -35,6 +36,7 @@ func TestSoundsAsHeard(t *testing.T) {
 	}
 	for _, kind := range []string{"whisper", "conformer"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			var ids []int32
 			var rows []float32
 			for _, x := range pieces {

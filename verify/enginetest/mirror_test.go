@@ -152,6 +152,7 @@ func shown(t *testing.T, dir, text string, ids []int32, rows []float32) {
 // TestPicturesAsRead holds this program's reading of prompts and pictures to the engine's own, from the file to the numbers that the
 // tower is given: bit for bit, in each branch.
 func TestPicturesAsRead(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	wide, tall := filepath.Join(dir, "wide picture.png"), filepath.Join(dir, "tall.png")
 	paint(t, wide, 700, 300)
@@ -162,7 +163,7 @@ func TestPicturesAsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
 	fixed := func(unit int) reader {
 		return func(im *picture.Image, s picture.Size) ([]float32, picture.Size, error) {
 			s, err := s.Up(unit)
@@ -189,6 +190,7 @@ func TestPicturesAsRead(t *testing.T) {
 			append(slices.Clone(qwen), "idx_tensor", "weight_tensor"), patches(16)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			text := names.Replace(c.text)
 			ids, rows := wanted(t, p, text, c.read)
 			copied := mirrored(t, pkg, map[string]any{

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/venv"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/template"
@@ -57,18 +58,19 @@ type templateRow struct {
 // makes of the templates of the models. LLMEXPORT_TEMPLATES names further folders of templates. With -update the
 // counts become those of docs/internals/templates.json, otherwise they must be.
 func TestPackagedTemplates(t *testing.T) {
+	t.Parallel()
 	root := filepath.Join("..", "..")
 	pkg, err := stagetest.Export(t.Context(), t.TempDir(), filepath.Join(root, "testdata", "tiny-qwen3"), "quantize: {bits: 4}\nverify: {enabled: false}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := filepath.Glob(filepath.Join(root, ".venv", "mnn-*"))
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
+	dirs, err := venv.Engines(root)
+	if err != nil {
+		t.Fatal(err)
 	}
 	workers := map[string]*templates{}
 	for _, d := range dirs {
-		workers[strings.TrimPrefix(filepath.Base(d), "mnn-")] = startTemplates(t, d, pkg)
+		workers[venv.Release(d)] = startTemplates(t, d, pkg)
 	}
 	golden := readRendered(t, root)
 	now := &templateRows{Conversations: len(conversations.All()), Templates: map[string]*templateRow{}}

@@ -94,28 +94,8 @@ func script(p *stagetest.Pictures) []any {
 	return append(list, newPictured(stagetest.SecondPicturePrompt, p, 2, 3))
 }
 
-// TestPictures: of 16-bit packages with a tower, every engine has the ids and the logits of transformers, for a prompt with two pictures,
-// steps and a second prompt with a third picture, in one conversation and in the next one.
-func TestPictures(t *testing.T) {
-	all := engines(t)
-	for _, file := range pictureFiles(t) {
-		dir := filepath.Dir(file)
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			p, err := stagetest.ReadPictures(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, target := range targets(dir) {
-				pkg := export(t, dir, form{engine: target, bits: 16})
-				for _, e := range runs(all, form{engine: target}) {
-					t.Logf("target %s, engine %s: KL %.2g", target, e.version, e.pictured(t, pkg, p))
-				}
-			}
-		})
-	}
-}
-
-// pictured is the divergence of an engine from transformers over a conversation with pictures and the same one again.
+// pictured is the divergence of an engine from transformers over a conversation with pictures and the same one again: a prompt with two
+// pictures, steps and a second prompt with a third picture. The ids are those of transformers, too.
 func (e *engine) pictured(t *testing.T, pkg string, p *stagetest.Pictures) float64 {
 	t.Helper()
 	prepared(t, pkg, "high", "high")
@@ -206,6 +186,7 @@ func show(t *testing.T, s *runtime.Session, p *runtime.Package, golden *stagetes
 // TestPaddedSizes: of a tower that always takes as many patches, engine and our runtime make the same number of tokens of pictures of any
 // size, whatever size the caller asks for.
 func TestPaddedSizes(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	pkg := export(t, filepath.Join("..", "..", "pipeline", "arch", "testdata", "gemma4-causal"), form{engine: "3.6", bits: 16})
 	prepared(t, pkg, "high", "high")
@@ -238,6 +219,7 @@ func TestPaddedSizes(t *testing.T) {
 
 // TestQuantizedPictures: of quantized packages with a tower, engine and our runtime have the same logits in both modes.
 func TestQuantizedPictures(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	for _, file := range pictureFiles(t) {
 		dir := filepath.Dir(file)
@@ -248,6 +230,7 @@ func TestQuantizedPictures(t *testing.T) {
 		for _, target := range targets(dir) {
 			f := form{engine: target, bits: 4, table: 8, block: "auto"}
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				t.Parallel()
 				pkg := export(t, dir, f)
 				p, err := runtime.Open(pkg)
 				if err != nil {

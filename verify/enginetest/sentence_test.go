@@ -38,6 +38,7 @@ type sentenceGolden struct {
 // TestSentences: the classes Embedding and Reranker of every engine compute of packages at 16 bits what transformers computes, and of
 // quantized ones what our runtime computes, bit by bit with int8 activations.
 func TestSentences(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	dirs, err := filepath.Glob(filepath.Join("..", "..", "testdata", "sentence", "*", "golden.json"))
 	if err != nil || len(dirs) == 0 {
@@ -47,6 +48,7 @@ func TestSentences(t *testing.T) {
 	for _, path := range dirs {
 		from := filepath.Dir(path)
 		t.Run(filepath.Base(from), func(t *testing.T) {
+			t.Parallel()
 			var g sentenceGolden
 			b, err := os.ReadFile(path)
 			if err == nil {

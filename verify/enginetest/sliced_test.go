@@ -15,6 +15,7 @@ import (
 // TestSlicedSizes: of a tower of slices, engine and our runtime make the same tokens and logits of pictures of sizes that a caller asks for, in
 // which views are larger and smaller than the picture, cut off and rounded.
 func TestSlicedSizes(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	pkg := export(t, filepath.Join("..", "..", "pipeline", "arch", "testdata", "minicpmv"), form{engine: "3.5", bits: 16})
 	prepared(t, pkg, "high", "high")

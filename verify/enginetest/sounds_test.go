@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends/cpu"
@@ -52,10 +53,12 @@ func soundScript(p *stagetest.Sounds) []any {
 // steps and a second prompt with a third clip, in one conversation and in the next one. The logits are those from the same features, and
 // within another bound those from the library's own.
 func TestSounds(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	for _, file := range soundFiles(t) {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
 			p, err := stagetest.ReadSounds(file)
 			if err != nil {
 				t.Fatal(err)
@@ -114,11 +117,13 @@ var longest = map[string]int{"qwen2_audio": 30, "qwen2_5_omni": 31, "lfm2_audio"
 // TestQuantizedSounds: of quantized packages that read sound, engine and our runtime have the same logits in both modes, for clips of all
 // lengths that leave frames and states over, and of half a minute.
 func TestQuantizedSounds(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	for _, file := range soundFiles(t) {
 		dir := filepath.Dir(file)
 		for _, f := range []form{{engine: "3.5", bits: 4, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				t.Parallel()
 				pkg := export(t, dir, f)
 				p, err := runtime.Open(pkg)
 				if err != nil {
@@ -165,6 +170,7 @@ func TestQuantizedSounds(t *testing.T) {
 // TestSoundsWithPictures: of packages that see and hear, engine and our runtime have the same ids and logits for a prompt with pictures
 // and clips in turn, and at 16 bits those of transformers.
 func TestSoundsWithPictures(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	const text = "See <img>image_0</img> hear <|audio_bos|><audio>audio_0</audio><|audio_eos|><img>image_1</img> and " +
 		"<|audio_bos|><audio>audio_1</audio><|audio_eos|>, which?"
@@ -189,6 +195,7 @@ func TestSoundsWithPictures(t *testing.T) {
 		waves := heard.Waves[:2]
 		for _, f := range []form{{engine: "3.5", bits: 16}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				t.Parallel()
 				pkg := export(t, dir, f)
 				p, err := runtime.Open(pkg)
 				if err != nil {
@@ -300,8 +307,7 @@ func oursSounded(t *testing.T, p *runtime.Package, text string, waves [][]float3
 		name := filepath.Join(files, fmt.Sprintf("audio_%d", i))
 		writeFloatWave(t, name, w)
 	}
-	t.Chdir(files)
-	in, err := r.Read(t.Context(), text)
+	in, err := r.Read(t.Context(), strings.ReplaceAll(text, "<audio>", "<audio>"+files+string(filepath.Separator)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,10 @@
 package enginetest
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/venv"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/template"
@@ -26,12 +25,13 @@ import (
 // TestTemplates holds the emulation of the template interpreter to every installed engine: equal bytes, or a failure
 // of both. With -update it rewrites the goldens of the package engine.
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	root := filepath.Join("..", "..")
 	cases := templatetest.Cases(t, root)
 	pkg := withBOS(t)
-	dirs, err := filepath.Glob(filepath.Join(root, ".venv", "mnn-*"))
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
+	dirs, err := venv.Engines(root)
+	if err != nil {
+		t.Fatal(err)
 	}
 	golden := templatetest.Goldens{Now: time.Now().UTC().Truncate(24 * time.Hour), Texts: map[string]*string{}}
 	if *update {
@@ -42,7 +42,7 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 	for _, d := range dirs {
-		version := strings.TrimPrefix(filepath.Base(d), "mnn-")
+		version := venv.Release(d)
 		t.Run(version, func(t *testing.T) {
 			w := startTemplates(t, d, pkg)
 			rendered, crashed := 0, 0
@@ -126,15 +126,16 @@ func withBOS(t *testing.T) string {
 }
 
 // templates is a running template.py.
-type templates struct {
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
+type templates struct{ *worker }
 
 func startTemplates(t *testing.T, venv, pkg string) *templates {
 	t.Helper()
-	in, out := startWorker(t, venv, "template.py", pkg)
-	return &templates{in, out}
+	w, err := startWorker(venv, "template.py", pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.in.Close() })
+	return &templates{w}
 }
 
 // render is what the engine makes of a template, nil for a crash.
@@ -158,21 +159,11 @@ func (w *templates) render(t *testing.T, source string, in emulation.Input) *str
 	for _, m := range in.Messages {
 		job.Messages = append(job.Messages, message(m))
 	}
-	b, err := json.Marshal(job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.in.Write(append(b, '\n')); err != nil {
-		t.Fatal(err)
-	}
-	if !w.out.Scan() {
-		t.Fatalf("the worker went away: %v", w.out.Err())
-	}
 	var answer struct {
 		Text         *string
 		Error, Crash string
 	}
-	if err := json.Unmarshal(w.out.Bytes(), &answer); err != nil {
+	if err := w.ask(job, &answer); err != nil {
 		t.Fatal(err)
 	}
 	if answer.Error != "" {
@@ -184,6 +175,7 @@ func (w *templates) render(t *testing.T, source string, in emulation.Input) *str
 // TestLoweredTemplates has every installed engine render random templates that are lowered, to what jinja2 makes of
 // the originals.
 func TestLoweredTemplates(t *testing.T) {
+	t.Parallel()
 	const templates = 1000
 	file := filepath.Join(t.TempDir(), "lowered.json")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=TestRandomLowered$", "../../runtime/template", "-lowered="+file)
@@ -201,13 +193,13 @@ func TestLoweredTemplates(t *testing.T) {
 	if err := json.Unmarshal(b, &list); err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
+	dirs, err := venv.Engines(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
 	}
 	pkg := withBOS(t)
 	for _, d := range dirs {
-		t.Run(strings.TrimPrefix(filepath.Base(d), "mnn-"), func(t *testing.T) {
+		t.Run(venv.Release(d), func(t *testing.T) {
 			w := startTemplates(t, d, pkg)
 			rendered := 0
 			for i, l := range list[:templates] {

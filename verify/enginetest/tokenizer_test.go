@@ -19,6 +19,7 @@ import (
 // prints what the engine prints. With LLMEXPORT_RECORD=1 the digests of the newest engine's ids become the goldens of
 // its package.
 func TestTokenizerNodes(t *testing.T) {
+	t.Parallel()
 	const dir = "../../runtime/tokenizer/engine"
 	files := t.TempDir()
 	if out, err := exec.Command("go", "test", "-count=1", "-run=TestEngineNodes$", dir, "-nodes", files).CombinedOutput(); err != nil {

@@ -21,6 +21,7 @@ const maxTowerShare = 0.05
 // TestQuantizedTowers: with a tower in 8 and in 4 bits, and the text model in 16, the engine is as far from transformers as the float graph of
 // the dequantized weights, and with int8 activations it has the logits of our runtime.
 func TestQuantizedTowers(t *testing.T) {
+	t.Parallel()
 	all := engines(t)
 	for _, file := range pictureFiles(t) {
 		dir := filepath.Dir(file)
@@ -33,6 +34,7 @@ func TestQuantizedTowers(t *testing.T) {
 		}
 		for _, bits := range []int{8, 4} {
 			t.Run(fmt.Sprintf("%s/%d", filepath.Base(dir), bits), func(t *testing.T) {
+				t.Parallel()
 				block, more := "32", ""
 				switch filepath.Base(dir) {
 				case "minicpmv": // narrow states

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/venv"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
@@ -26,7 +27,7 @@ var randomEngines = flag.Int("random-engines", 100, "how many random tokenizers 
 func TestRandomEngines(t *testing.T) {
 	dirs, pkg := engines(t)
 	for _, dir := range dirs {
-		t.Run(strings.TrimPrefix(filepath.Base(dir), "mnn-"), func(t *testing.T) {
+		t.Run(venv.Release(dir), func(t *testing.T) {
 			var next, packed, texts atomic.Int64
 			var wg sync.WaitGroup
 			for range runtime.GOMAXPROCS(0) {

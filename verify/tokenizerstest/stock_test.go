@@ -12,11 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sort"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/venv"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
@@ -35,11 +34,10 @@ func pack(tok *tokenizer.Tokenizer) ([]byte, error) {
 
 // engines are the folders of the installed engines, and a package to load.
 func engines(t *testing.T) (dirs []string, pkg string) {
-	dirs, err := filepath.Glob(filepath.Join(root, ".venv", "mnn-*"))
-	if err != nil || len(dirs) == 0 {
-		t.Skip("no engine in .venv/mnn-<release>: run make engine-venvs")
+	dirs, err := venv.Engines(root)
+	if err != nil {
+		t.Skip(err)
 	}
-	sort.Strings(dirs)
 	if pkg = os.Getenv("LLMEXPORT_PACKAGE"); pkg == "" {
 		pkg = filepath.Join(root, "dist", "tiny-qwen3-int4")
 	}
@@ -78,7 +76,7 @@ func TestEngines(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, dir := range dirs {
-				release := strings.TrimPrefix(filepath.Base(dir), "mnn-")
+				release := venv.Release(dir)
 				t.Run(release, func(t *testing.T) {
 					c := stock(t, dir, pkg, file, emulated)
 					if !*measuring {
