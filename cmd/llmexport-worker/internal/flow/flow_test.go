@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/llmexport/llmexport/cmd/llmexport-worker/internal/flow"
@@ -124,6 +125,8 @@ func (f *fake) env() *testsuite.TestWorkflowEnvironment {
 		e.RegisterActivityWithOptions(a, activity.RegisterOptions{Name: name})
 	}
 	e.SetTestTimeout(time.Minute) // of waiting, not of the release
+	// A second, which is what else counts as a deadlock, is little on a machine that others use.
+	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute})
 	return e
 }
 
