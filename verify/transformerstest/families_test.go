@@ -27,6 +27,10 @@ type family struct {
 	same []object
 	// shapes are changes that need new weights.
 	shapes []object
+	// since is the oldest engine that packages can be made for, if that is not the oldest of all.
+	since string
+	// packages is how far packages may be from transformers, if that is not what the reference may be.
+	packages bound
 }
 
 // refusal is a change, and what the error says of it.

@@ -43,8 +43,10 @@ var multimodalFamilies = map[string]family{
 			{`text_config.vocab_size_per_layer_input: 262144`, object{"text_config.hidden_size_per_layer_input": 8}},
 			{`vision_config.pooling_kernel_size: 2 is not supported`, object{"vision_config.pooling_kernel_size": 2}},
 		},
-		same:   []object{{"vision_config.max_position_embeddings": 64}},
-		shapes: inner("text_config", windowFamilies["gemma4_text"].shapes),
+		same:     []object{{"vision_config.max_position_embeddings": 64}},
+		shapes:   inner("text_config", windowFamilies["gemma4_text"].shapes),
+		since:    "3.6", // which has a branch for the tower
+		packages: deepBound,
 	},
 	"glm_ocr": {
 		config: seeing("glm4", "glm_ocr_text", object{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends/cpu"
@@ -14,7 +15,8 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// TestPackages: 16-bit packages of checkpoints of other dimensions, executed by our runtime, give the logits of transformers.
+// TestPackages: 16-bit packages of checkpoints of other dimensions, executed by our runtime, give the logits of transformers. They are
+// refused for engines that cannot run the family.
 func TestPackages(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f family, c *checkpoint) {
 		for i, change := range f.shapes {
@@ -23,12 +25,22 @@ func TestPackages(t *testing.T) {
 				r.wantEqual(t)
 				ids := c.within(edited(c.config, change))
 				want := readFloats(t, filepath.Join(r.dir, "logits"))
+				limit := r.bound
+				if f.packages != (bound{}) {
+					limit = f.packages
+				}
 				for _, engine := range []string{"3.5", "3.6"} {
 					got, err := packaged(t, r.dir, engine, ids)
+					if engine < f.since {
+						if err == nil || !strings.Contains(err.Error(), "is too old for this checkpoint") {
+							t.Errorf("engine %s is not refused: %v", engine, err)
+						}
+						continue
+					}
 					if err != nil {
 						t.Fatal(err)
 					}
-					if mean, worst := divergence(want, got, len(want)/tokens(ids)); !(mean <= r.bound.mean && worst <= r.bound.worst) {
+					if mean, worst := divergence(want, got, len(want)/tokens(ids)); !(mean <= limit.mean && worst <= limit.worst) {
 						t.Errorf("engine %s: %.2g nats from transformers, %.2g at the worst position", engine, mean, worst)
 					}
 				}

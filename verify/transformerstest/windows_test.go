@@ -131,6 +131,7 @@ var windowFamilies = map[string]family{
 			object{"layer_types": kinds("ssfsf"), "sliding_window": 600}),
 	},
 	"gemma4_text": {
+		packages: deepBound,
 		honours: oneOf(each("sliding_window", 1, 33, 95), []object{
 			{"layer_types": kinds("sff"), "per_layer_config": removed, "global_head_dim": 16, "num_global_key_value_heads": 1},
 			{"layer_types": kinds("fff"), "per_layer_config": removed, "global_head_dim": 16, "num_global_key_value_heads": 1},
@@ -186,7 +187,7 @@ var windowFamilies = map[string]family{
 		},
 		shapes: []object{
 			{"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 10, "hidden_size": 48, "num_hidden_layers": 1,
-				"layer_types": kinds("f"), "vocab_size": 321, "per_layer_config": removed, "global_head_dim": 14,
+				"layer_types": kinds("f"), "vocab_size": 323, "per_layer_config": removed, "global_head_dim": 14,
 				"num_global_key_value_heads": 2},
 			{"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 80, "hidden_size": 72, "intermediate_size": 100,
 				"num_hidden_layers": 2, "layer_types": kinds("sf"), "per_layer_config": object{}, "attention_k_eq_v": false},
