@@ -122,8 +122,10 @@ func TestChatTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		ctrlA, ctrlC, ctrlD, enter, up = "\x01", "\x03", "\x04", "\r", "\x1b[A"
-		dim                            = "\x1b[2m"
+		ctrlA, ctrlC, ctrlD, enter = "\x01", "\x03", "\x04", "\r"
+		// ctrlP is the arrow up. That has three bytes, the first of which counts as a key of its own if 50 ms pass before the next.
+		ctrlP = "\x10"
+		dim   = "\x1b[2m"
 	)
 	p := startTerminal(t, "chat", dir, "--greedy", "--tokens", "5")
 	p.await(dim + filepath.Base(dir) + ", 4096 tokens of context. /help lists the commands")
@@ -133,7 +135,7 @@ func TestChatTerminal(t *testing.T) {
 	p.await("prompt tokens, first token after")
 	p.await("5 tokens at")
 	p.await("> ")
-	p.send(up) // the history has the message as it was edited
+	p.send(ctrlP) // the history has the message as it was edited
 	p.await("My fellow citizens")
 	p.send(enter)
 	p.await("cached), first token")
