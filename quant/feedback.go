@@ -33,7 +33,7 @@ type feedback struct {
 	factor     []float32 // [cols, cols], M of invertFactor in the order of positions
 	importance []float32 // damped diagonal, in the order of positions
 	mismatch   []float32 // [cols, cols], or nil
-	versions   [2]uint64 // of the Hessian and the mismatch, for devices
+	versions   [3]uint64 // of the Hessian, the mismatch and the factor, for devices
 	sums       []float32 // sums of the rows of the damped Hessian over the block of the row
 	total      []float64 // for every block the sum of sums
 }
@@ -100,10 +100,27 @@ func (e *feedback) scratch(b *batch, rows int) {
 
 // choose chooses grids and codes by feedback. It returns the first row whose numbers left the range of float32, or -1.
 func (e *feedback) choose(b *batch, w []float32) int {
-	n := e.cols
 	if r := e.aim(b, w); r >= 0 {
 		return r
 	}
+	return e.feed(b)
+}
+
+// Feed does on this CPU, in one thread, what a device does for a [kernel.Feedback]. It reports whether all numbers are finite.
+func Feed(f *kernel.Feedback) bool {
+	e := &feedback{spec: Spec{Bits: f.Bits, Symmetric: f.Zero == nil, Scale: tensor.F32}, cols: f.Cols, block: f.Block, blocks: f.Cols / f.Block,
+		candidates: f.Candidates, factor: f.Factor.Data, importance: f.Importance, order: f.Order}
+	if f.Half {
+		e.spec.Scale = tensor.F16
+	}
+	b := &batch{rows: f.Rows, dst: Blocks{Scale: f.Scale, Zero: f.Zero}, work: f.Work, code: f.Codes}
+	e.scratch(b, f.Rows)
+	return e.feed(b) < 0
+}
+
+// feed is choose after the target has been set.
+func (e *feedback) feed(b *batch) int {
+	n := e.cols
 	for end := n; end > 0; end -= e.block {
 		start := end - e.block
 		e.pull(b, start, end, end, n)

@@ -108,7 +108,7 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 		return nil, err
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps,
-		coupling: q.Outputs, hessian: in.Hessian, versions: [2]uint64{kernel.NewVersion(), kernel.NewVersion()}}
+		coupling: q.Outputs, hessian: in.Hessian, versions: [3]uint64{kernel.NewVersion(), kernel.NewVersion(), kernel.NewVersion()}}
 	diagonal := in.Diagonal()
 	sum := 0.0
 	for i, v := range diagonal {
@@ -127,7 +127,7 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 	e.order = positions(diagonal, e.block, q.Order)
 	e.damping = damping
 	if f, ok := like.(*feedback); ok && &f.hessian[0] == &in.Hessian[0] && f.damping == damping && slices.Equal(f.order, e.order) {
-		e.ridge, e.factor, e.mismatch = f.ridge, f.factor, f.mismatch
+		e.ridge, e.factor, e.mismatch, e.versions = f.ridge, f.factor, f.mismatch, f.versions
 		e.share(diagonal)
 		return e, nil
 	}

@@ -57,13 +57,23 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 	}}})
 	failed := make([]error, (b.rows+togetherRows-1)/togetherRows)
 	each(func(u int, p *batch, w Matrix) {
-		if err := e.choosePart(p, w, multiplied); err != nil {
-			from := first + u*togetherRows
-			failed[u] = fmt.Errorf("rows %d to %d: %w", from, from+w.Rows-1, err)
-		}
+		failed[u] = e.prepare(p, w, multiplied, first+u*togetherRows)
 	})
 	if err := cmp.Or(failed...); err != nil {
 		return err
+	}
+	if !kernel.Offload(&kernel.Feedback{Rows: b.rows, Cols: n, Block: e.block, Candidates: e.candidates, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
+		Work: b.work[:b.rows*n], Codes: b.code[:b.rows*n], Scale: b.dst.Scale, Zero: b.dst.Zero,
+		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions[2]},
+		Importance: e.importance, Order: e.order}) {
+		each(func(u int, p *batch, _ Matrix) {
+			if r := e.feed(p); r >= 0 {
+				failed[u] = outgrown(first + u*togetherRows + r)
+			}
+		})
+		if err := cmp.Or(failed...); err != nil {
+			return err
+		}
 	}
 	descended := kernel.Offload(&kernel.Descent{Rows: b.rows, Cols: n, Block: e.block, Sweeps: e.sweeps, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
 		Codes: b.code[:b.rows*n], Scale: b.dst.Scale, Zero: b.dst.Zero, Target: b.target[:b.rows*n],
@@ -77,16 +87,16 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 	return nil
 }
 
-// choosePart does what Encode does before the descent.
-func (e *feedback) choosePart(b *batch, w Matrix, multiplied bool) error {
+// prepare does what Encode does before the feedback, for rows whose first one is row of the matrix.
+func (e *feedback) prepare(b *batch, w Matrix, multiplied bool, row int) error {
 	if err := (nearest{e.spec}).Encode(b.dst, w); err != nil {
-		return err
+		return fmt.Errorf("rows %d to %d: %w", row, row+w.Rows-1, err)
 	}
 	if !multiplied {
 		e.multiply(b, w.Data)
 	}
-	if r := e.choose(b, w.Data); r >= 0 {
-		return outgrown(r)
+	if r := e.aim(b, w.Data); r >= 0 {
+		return outgrown(row + r)
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ func (d *partly) Compute(w kernel.Work) bool {
 	case *kernel.Product:
 		a, b := w.Parts[0].A, w.Parts[0].B
 		kernel.MatMul(w.Dst, a.Data, b.Data, w.Rows, w.Cols, w.Parts[0].K, w.Stride, a.Stride, b.Stride)
+	case *kernel.Feedback:
+		return Feed(w)
 	case *kernel.Descent:
 		Descend(w)
 	}
@@ -53,7 +55,7 @@ func TestEncodeTogether(t *testing.T) {
 		if err := e.Encode(want, w); err != nil {
 			t.Fatal(err)
 		}
-		for n := range partly(3) {
+		for n := range partly(4) {
 			d, got := n, NewBlocks(l, s)
 			kernel.SetDevice(&d)
 			if err := e.(Together).EncodeTogether(got, w, 2); err != nil || d != 0 || !sameBlocks(got, want) {

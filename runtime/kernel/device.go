@@ -12,7 +12,7 @@ type Device interface {
 	Settle(dst []float32) error
 }
 
-// Work is a [*Product], a [*Descent] or a [*Factoring].
+// Work is a [*Product], a [*Feedback], a [*Descent] or a [*Factoring].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
@@ -43,6 +43,28 @@ type Part struct {
 	A, B  Factor
 	K     int
 	Reach Reach
+}
+
+// Feedback is how gptq chooses grids and codes for rows, column by column with feedback of the errors: package quant defines it. All
+// matrices are row-major and without gaps. A device leaves it to the caller if numbers outgrow float32.
+type Feedback struct {
+	Rows, Cols, Block, Candidates int // a row has Cols/Block blocks
+	Bits                          int
+	Half                          bool // scales and zero terms are rounded to half precision
+
+	Work        []float32 // [Rows, Cols], what the codes stand for, by position; it may change
+	Codes       []float32 // [Rows, Cols], signed, by column: the result
+	Scale, Zero []float32 // [Rows, blocks]; they change where a block has a grid. Zero is nil for symmetric grids
+
+	Factor     Factor    // [Cols, Cols], by position
+	Importance []float32 // of positions
+	Order      []int     // the column of every position; positions of a block lie together
+}
+
+// Multiplications implements [Work].
+func (f *Feedback) Multiplications() int {
+	const candidate, polish = 33, 434 // of a weight: three grids for each candidate, then those next to the best
+	return f.Rows * f.Cols * (f.Cols/2 + candidate*f.Candidates + polish)
 }
 
 // Descent is the descent of gptq for rows whose codes have been chosen: package quant defines it. All matrices are row-major and

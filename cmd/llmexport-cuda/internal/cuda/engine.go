@@ -80,11 +80,12 @@ const (
 	product256
 	pack
 	sum
+	feed
 	descend
 	place
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "descend", "place"}
+var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -210,6 +211,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 	switch w := w.(type) {
 	case *kernel.Product:
 		done = w.Sum == kernel.Write && e.write(w) || w.Sum != kernel.Write && e.add(w)
+	case *kernel.Feedback:
+		done = e.feed(w)
 	case *kernel.Descent:
 		done = e.descend(w)
 	case *kernel.Factoring:

@@ -11,14 +11,14 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor or descent
+	Work   string  `json:"work"` // factor, feedback or descent
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
 	Differ int     `json:"differ"` // elements with other bits
 }
 
-// measuredRows is how many rows descend at most, because the CPU takes long for them.
+// measuredRows is how many rows are encoded at most, because the CPU takes long for them.
 const measuredRows = 512
 
 // measureWork times work that changes what it is given: each call of fresh returns it, results are what it changed.
@@ -68,6 +68,33 @@ func (e *Engine) measureFactor(n, times int) MeasuredWork {
 			}
 			return x
 		}, times)
+}
+
+func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
+	const block, bits, candidates = 64, 4, 24
+	s = Shape{min(s.Rows, measuredRows), (s.Cols + block - 1) / block * block}
+	n := s.Cols
+	f := kernel.Feedback{Rows: s.Rows, Cols: n, Block: block, Candidates: candidates, Bits: bits, Importance: slices.Repeat([]float32{1}, n),
+		Factor: kernel.Factor{Data: drawn(n*n, 2), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}, Order: make([]int, n)}
+	for i := range n {
+		f.Order[i] = n - 1 - i
+		kernel.Scale(f.Factor.Data[i*n:(i+1)*n], f.Factor.Data[i*n:(i+1)*n], 1/float32(n))
+		f.Factor.Data[i*n+i] = 1
+	}
+	return e.measureWork("feedback", s, func() kernel.Work {
+		f := f
+		f.Work, f.Codes, f.Scale, f.Zero = drawn(s.Rows*n, 1), make([]float32, s.Rows*n), make([]float32, s.Rows*n/block), make([]float32, s.Rows*n/block)
+		return &f
+	}, func(w kernel.Work) {
+		kernel.Parallel(0, s.Rows, func(lo, hi int) {
+			part, of := *w.(*kernel.Feedback), func(x []float32) []float32 { return x[lo*len(x)/s.Rows : hi*len(x)/s.Rows] }
+			part.Rows, part.Work, part.Codes, part.Scale, part.Zero = hi-lo, of(part.Work), of(part.Codes), of(part.Scale), of(part.Zero)
+			quant.Feed(&part)
+		})
+	}, func(w kernel.Work) []float32 {
+		f := w.(*kernel.Feedback)
+		return slices.Concat(f.Codes, f.Scale, f.Zero)
+	}, times)
 }
 
 func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {

@@ -10,14 +10,14 @@ import (
 
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
-type proofs struct{ descent, factor proof }
+type proofs struct{ feedback, descent, factor proof }
 
 type proof struct {
 	once  sync.Once
 	wrong bool
 }
 
-// Prove makes the card do a small descent and a small factoring before the first of each that it is asked for. What has other bits than
+// Prove makes the card do a small feedback, descent or factoring before the first of each that it is asked for. What has other bits than
 // the CPU's is left to the CPU, with a line that says so.
 func (e *Engine) Prove() { e.proofs = &proofs{} }
 
@@ -27,6 +27,8 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return true
 	}
 	switch w.(type) {
+	case *kernel.Feedback:
+		return e.prove(&e.proofs.feedback, func() MeasuredWork { return e.measureFeedback(Shape{3 * feedbackRows / 2, 3 * factorColumns}, 1) })
 	case *kernel.Descent:
 		return e.prove(&e.proofs.descent, func() MeasuredWork { return e.measureDescent(Shape{3 * descentRows / 2, 3 * factorColumns}, 1) })
 	case *kernel.Factoring:

@@ -55,6 +55,7 @@ template <int N> void wait() {
 
 #include "../kernels/products.cu"
 #include "../kernels/descent.cu"
+#include "../kernels/feedback.cu"
 #include "../kernels/factor.cu"
 
 static std::function<void()> body;
@@ -115,7 +116,7 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, DESCEND, PLACE };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -130,7 +131,7 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "descend", "place"};
+  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place"};
   for (int i = 0; i < PLACE; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
@@ -170,6 +171,11 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto x = arg<float*>(a, 1);
     auto n = arg<unsigned long long>(a, 2);
     g = [=] { sum(dst, x, n); };
+    break;
+  }
+  case FEED: {
+    auto d = arg<Feedback>(a, 0);
+    g = [=] { feed(d); };
     break;
   }
   case DESCEND: {
