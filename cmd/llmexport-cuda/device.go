@@ -4,6 +4,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,13 +16,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// card is what --device chose; nil is the CPU.
-var card *cuda.Engine
+// cards are what --device chose; without any it is the CPU.
+var cards []*cuda.Engine
 
 func init() {
 	extend, examine = addDevice, examineCards
 	bound = func(memory int64) {
-		if card != nil {
+		for _, card := range cards {
 			card.Bound(uint64(memory))
 		}
 	}
@@ -30,23 +31,29 @@ func init() {
 // addDevice adds the flag that chooses what computes products.
 func addDevice(app *cli.App) {
 	app.Flags = append(app.Flags, &cli.StringFlag{Name: "device", Value: "auto",
-		Usage: "`NAME` of what computes large products of calibration, with the same bytes: cpu, cuda, cuda:N, or auto: cuda if it can be used"})
+		Usage: "`NAME` of what computes large products of calibration, with the same bytes: cpu, cuda, cuda:N, several cards as\n" +
+			"cuda:0,1, or auto: cuda if it can be used"})
 	before, after := app.Before, app.After
 	addMeasure(app.Command("bench"))
 	app.Before = func(c *cli.Context) (err error) {
 		if err = before(c); err != nil {
 			return err
 		}
-		card, err = openDevice(c.String("device"))
-		if card != nil {
+		cards, err = openDevice(c.String("device"))
+		for _, card := range cards {
 			card.Prove()
-			kernel.SetDevice(card)
 			zerolog.Ctx(c.Context).Debug().Stringer("card", card.Card()).Msg("large products are computed on a card")
+		}
+		switch {
+		case len(cards) == 1:
+			kernel.SetDevice(cards[0])
+		case len(cards) > 1:
+			kernel.SetDevice(cuda.NewGroup(cards))
 		}
 		return err
 	}
 	app.After = func(c *cli.Context) error {
-		if card != nil {
+		for _, card := range cards {
 			s := card.Spent()
 			zerolog.Ctx(c.Context).Debug().Int64("products", s.Products).Float64("teraflop", float64(s.Multiplications)*2e-12).
 				Int64("sent", s.Sent).Int64("received", s.Received).Msg("computed on the card")
@@ -58,14 +65,18 @@ func addDevice(app *cli.App) {
 	}
 }
 
-// openDevice opens what --device names; nil is the CPU.
-func openDevice(name string) (*cuda.Engine, error) {
-	kind, number, numbered := strings.Cut(name, ":")
-	n := 0
+// openDevice opens what --device names; no card is the CPU.
+func openDevice(name string) ([]*cuda.Engine, error) {
+	kind, list, numbered := strings.Cut(name, ":")
+	numbers := []int{0}
 	if numbered {
-		var err error
-		if n, err = strconv.Atoi(number); err != nil || n < 0 || kind != "cuda" {
-			return nil, exit.Usagef("--device must be auto, cpu, cuda or cuda:N, not %q", name)
+		numbers = nil
+		for number := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(number)
+			if err != nil || n < 0 || kind != "cuda" || slices.Contains(numbers, n) {
+				return nil, misnamed(name)
+			}
+			numbers = append(numbers, n)
 		}
 	}
 	switch kind {
@@ -76,15 +87,23 @@ func openDevice(name string) (*cuda.Engine, error) {
 		if err != nil {
 			return nil, nil // doctor says why
 		}
-		return card, nil
+		return []*cuda.Engine{card}, nil
 	case "cuda":
-		card, err := cuda.Open(n)
-		if err != nil {
-			return nil, exit.Usagef("--device %s: %v", name, err)
+		var cards []*cuda.Engine
+		for _, n := range numbers {
+			card, err := cuda.Open(n)
+			if err != nil {
+				return nil, exit.Usagef("--device %s: %v", name, err)
+			}
+			cards = append(cards, card)
 		}
-		return card, nil
+		return cards, nil
 	}
-	return nil, exit.Usagef("--device must be auto, cpu, cuda or cuda:N, not %q", name)
+	return nil, misnamed(name)
+}
+
+func misnamed(name string) error {
+	return exit.Usagef("--device must be auto, cpu, cuda, cuda:N or several different cards as cuda:0,1, not %q", name)
 }
 
 // examineCards tells doctor what cards there are.

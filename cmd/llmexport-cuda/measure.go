@@ -38,10 +38,10 @@ func addMeasure(c *cli.Command) {
 		if tokens < 1 || tokens > 1<<20 || times < 1 || times > 1000 {
 			return exit.Usagef("--tokens must be 1 to 1048576 and --repetitions 1 to 1000, not %d and %d", tokens, times)
 		}
-		if card == nil {
+		if len(cards) == 0 {
 			return exit.Usagef("bench --calibrate needs a card, doctor says why there is none")
 		}
-		m, err := card.Measure(shapes, tokens, times)
+		m, err := cards[0].Measure(shapes, tokens, times)
 		if err != nil {
 			return err
 		}

@@ -665,7 +665,7 @@ func TestQuantize(t *testing.T) {
 	}
 }
 
-// TestPackage makes packages with the card and without: the same files. What computes less than the threshold stays on the CPU.
+// TestPackage makes packages with one card, with two and without: the same files. What computes less than the threshold stays on the CPU.
 func TestPackage(t *testing.T) {
 	for _, quantize := range []string{"{method: gptq, block: 32}", "{method: gptq, block: 32, budget: {bpw: 6}}"} {
 		files := func() []manifest.File {
@@ -681,15 +681,27 @@ func TestPackage(t *testing.T) {
 			return m.Files
 		}
 		want := files()
-		e := engine(t)
-		e.least = *least
-		kernel.SetDevice(e)
-		got := files()
-		kernel.SetDevice(nil)
-		if s := e.Spent(); s.Products == 0 || e.Err() != nil || len(want) == 0 || !reflect.DeepEqual(got, want) {
-			t.Errorf("quantize %s: %d pieces of work on the card, %v\ngot  %v\nwant %v", quantize, s.Products, e.Err(), got, want)
-		} else {
-			t.Logf("quantize %s: %d pieces of work on the card, %d multiplications", quantize, s.Products, s.Multiplications)
+		for n := range 2 {
+			cards := []*Engine{engine(t), engine(t)}[:n+1]
+			for _, e := range cards {
+				e.least = *least
+			}
+			kernel.SetDevice(cards[0])
+			if n > 0 {
+				kernel.SetDevice(NewGroup(cards))
+			}
+			got := files()
+			kernel.SetDevice(nil)
+			if len(want) == 0 || !reflect.DeepEqual(got, want) {
+				t.Errorf("quantize %s, %d cards:\ngot  %v\nwant %v", quantize, n+1, got, want)
+			}
+			for i, e := range cards {
+				s := e.Spent()
+				if s.Products == 0 || e.Err() != nil {
+					t.Errorf("quantize %s, card %d of %d: %d pieces of work, %v", quantize, i, n+1, s.Products, e.Err())
+				}
+				t.Logf("quantize %s, card %d of %d: %d pieces of work, %d multiplications", quantize, i, n+1, s.Products, s.Multiplications)
+			}
 		}
 	}
 }

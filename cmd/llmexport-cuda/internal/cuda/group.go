@@ -1,0 +1,138 @@
+package cuda
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// Group is several cards as one [kernel.Device]. Rows that do not depend on each other are shared out among them, other work is given
+// to one card after the other, so that no sum depends on how many cards there are. What is added to a result goes where the result is.
+type Group struct {
+	cards []*Engine
+
+	mu   sync.Mutex
+	next int                  // the card for the next work that is not shared out
+	home map[*float32]*Engine // of results that stay, by their first element
+}
+
+// NewGroup makes cards one device.
+func NewGroup(cards []*Engine) *Group { return &Group{cards: cards, home: map[*float32]*Engine{}} }
+
+// Compute implements [kernel.Device].
+func (g *Group) Compute(w kernel.Work) bool {
+	switch w := w.(type) {
+	case *kernel.Product:
+		if w.Sum != kernel.Write {
+			return g.homeOf(w).Compute(w)
+		}
+		if w.Parts[0].A.Layout == kernel.ByRow {
+			return g.split(w, w.Rows, pieceRows, func(lo, hi int) kernel.Work {
+				p, part := *w, w.Parts[0]
+				part.A.Data = part.A.Data[lo*part.A.Stride:]
+				if part.A.Version != 0 { // these rows alone
+					part.A.Version |= uint64(lo/pieceRows+1) << 40
+				}
+				p.Dst, p.Rows, p.Parts = w.Dst[lo*w.Stride:], hi-lo, []kernel.Part{part}
+				return &p
+			}, nil)
+		}
+	case *kernel.Feedback:
+		return g.split(w, w.Rows, feedbackRows, func(lo, hi int) kernel.Work {
+			f := *w
+			f.Rows = hi - lo
+			f.Work, f.Codes, f.Scale, f.Zero = rowsOf(w.Work, w.Rows, lo, hi), rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi),
+				rowsOf(w.Zero, w.Rows, lo, hi)
+			return &f
+		}, [][]float32{w.Codes, w.Scale, w.Zero})
+	case *kernel.Descent:
+		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work {
+			d := *w
+			d.Rows = hi - lo
+			d.Codes, d.Scale, d.Zero, d.Target = rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi), rowsOf(w.Zero, w.Rows, lo, hi),
+				rowsOf(w.Target, w.Rows, lo, hi)
+			return &d
+		}, [][]float32{w.Codes, w.Scale, w.Zero})
+	}
+	return g.turn().Compute(w)
+}
+
+// rowsOf are rows lo to hi-1 of the rows of a matrix, which may be missing.
+func rowsOf(x []float32, rows, lo, hi int) []float32 {
+	if x == nil {
+		return nil
+	}
+	return x[lo*(len(x)/rows) : hi*(len(x)/rows)]
+}
+
+// split lets each card do a part of the rows, a multiple of unit, unless the parts are not worth it. If a card does not do its part,
+// what changes is as before.
+func (g *Group) split(w kernel.Work, rows, unit int, part func(lo, hi int) kernel.Work, changes [][]float32) bool {
+	step := (rows + len(g.cards) - 1) / len(g.cards)
+	step = (step + unit - 1) / unit * unit
+	if step >= rows || w.Multiplications()/len(g.cards) < g.cards[0].least {
+		return g.turn().Compute(w)
+	}
+	before := make([][]float32, len(changes))
+	for i, x := range changes {
+		before[i] = slices.Clone(x)
+	}
+	failed := make([]bool, len(g.cards))
+	var wait sync.WaitGroup
+	for i, card := range g.cards {
+		lo, hi := i*step, min((i+1)*step, rows)
+		if lo < hi {
+			wait.Go(func() { failed[i] = !card.Compute(part(lo, hi)) })
+		}
+	}
+	wait.Wait()
+	if !slices.Contains(failed, true) {
+		return true
+	}
+	for i, x := range changes {
+		copy(x, before[i])
+	}
+	return false
+}
+
+// turn is the next card.
+func (g *Group) turn() *Engine {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = (g.next + 1) % len(g.cards)
+	return g.cards[g.next]
+}
+
+// homeOf is the card that has the result that a product is added to, or the next one.
+func (g *Group) homeOf(p *kernel.Product) *Engine {
+	at := &p.Dst[0]
+	g.mu.Lock()
+	card := g.home[at]
+	g.mu.Unlock()
+	if card != nil {
+		return card
+	}
+	card = g.turn()
+	if p.Stay {
+		g.mu.Lock()
+		g.home[at] = card
+		g.mu.Unlock()
+	}
+	return card
+}
+
+// Settle implements [kernel.Device].
+func (g *Group) Settle(dst []float32) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	card := g.home[&dst[0]]
+	delete(g.home, &dst[0])
+	g.mu.Unlock()
+	if card == nil {
+		return nil
+	}
+	return card.Settle(dst)
+}

@@ -1,0 +1,91 @@
+package cuda
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// Two cards give the bits of the CPU, and if one does not do its part, what changes is as before.
+func TestGroup(t *testing.T) {
+	cards := []*Engine{engine(t), engine(t)}
+	g := NewGroup(cards)
+	for s := range *shapes {
+		r := rand.New(rand.NewPCG(17, uint64(s)))
+		f := randomFeedback(r)
+		f.Rows = 33 + r.IntN(20)
+		blocks := f.Cols / f.Block
+		f.Work, f.Codes, f.Scale = floats(r, f.Rows*f.Cols, false), make([]float32, f.Rows*f.Cols), make([]float32, f.Rows*blocks)
+		if f.Zero != nil {
+			f.Zero = make([]float32, f.Rows*blocks)
+		}
+		got, want := cloneFeedback(f), cloneFeedback(f)
+		finite := quant.Feed(want)
+		if g.Compute(got) != finite {
+			t.Fatalf("feedback %d: finite %v", s, finite)
+		}
+		if !finite {
+			want = f
+		}
+		if n := differ(got.Codes, want.Codes) + differ(got.Scale, want.Scale) + differ(got.Zero, want.Zero); n > 0 {
+			t.Fatalf("feedback %d: %d numbers differ", s, n)
+		}
+
+		const m, n, k = 300, 40, 70
+		a, b := floats(r, m*k, false), floats(r, n*k, false)
+		p := func() *kernel.Product {
+			version := kernel.NewVersion()
+			return &kernel.Product{Dst: make([]float32, m*n), Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{{
+				A: kernel.Factor{Data: a, Layout: kernel.ByRow, Stride: k, Version: version}, B: kernel.Factor{Data: b, Layout: kernel.ByRow, Stride: k}, K: k}}}
+		}
+		one, two := p(), p()
+		kernel.MatMulT(one.Dst, a, b, m, n, k, n, k, k)
+		for range 2 { // again with the rows that are there
+			clear(two.Dst)
+			if !g.Compute(two) || differ(two.Dst, one.Dst) > 0 {
+				t.Fatalf("product %d: not computed or other bits", s)
+			}
+		}
+	}
+	// A result that stays is added to where it is.
+	const n, k = 24, 30
+	x := floats(rand.New(rand.NewPCG(18, 1)), n*k, false)
+	sums := [3][]float32{make([]float32, n*n), make([]float32, n*n), make([]float32, n*n)}
+	for range 3 {
+		for _, dst := range sums {
+			part := kernel.Part{A: kernel.Factor{Data: x, Layout: kernel.ByPosition, Stride: n}, B: kernel.Factor{Data: x, Layout: kernel.ByPosition, Stride: n}, K: k}
+			if !g.Compute(&kernel.Product{Dst: dst, Rows: n, Cols: n, Stride: n, Sum: kernel.AddParts, Parts: []kernel.Part{part}, Stay: true}) {
+				t.Fatal("moments were not computed")
+			}
+		}
+	}
+	for _, dst := range sums {
+		if err := g.Settle(dst); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sums[0][0] == 0 || differ(sums[0], sums[1])+differ(sums[0], sums[2]) > 0 {
+		t.Error("moments on two cards differ")
+	}
+	d := randomDescent(rand.New(rand.NewPCG(19, 1)), false)
+	d.Rows = 60
+	d.Codes, d.Target = make([]float32, d.Rows*d.Cols), floats(rand.New(rand.NewPCG(19, 2)), d.Rows*d.Cols, false)
+	d.Scale = make([]float32, d.Rows*d.Cols/d.Block)
+	for i := range d.Scale {
+		d.Scale[i] = 0.25
+	}
+	if d.Zero != nil {
+		d.Zero = make([]float32, len(d.Scale))
+	}
+	got, want := cloneDescent(d), cloneDescent(d)
+	quant.Descend(want)
+	if !g.Compute(got) || differ(got.Codes, want.Codes)+differ(got.Scale, want.Scale)+differ(got.Zero, want.Zero) > 0 || differ(got.Codes, d.Codes) == 0 {
+		t.Error("a descent on two cards has other bits, or nothing moved")
+	}
+	got = cloneDescent(d)
+	if failAt(cards[1], 0, func() bool { return g.Compute(got) }) || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 {
+		t.Error("a card failed, and something changed")
+	}
+}
