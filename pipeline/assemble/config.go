@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -177,11 +176,6 @@ type runConfig struct {
 		AfterClip  string `json:"after_clip,omitempty"`
 	} `json:"llmexport"`
 
-	// halfAtNormal reports whether a backend of the target stores halves at precision normal, so that a model that needs more
-	// needs high.
-	halfAtNormal bool
-	// needs is the lowest precision at which the model works; empty if that is low.
-	needs string
 	// measured reports whether the option was chosen because it measured better.
 	measured bool
 }
@@ -217,12 +211,6 @@ var precisions = []string{"low", "normal", "high"}
 
 // atLeast raises the precision, and reports whether it was lower.
 func (c *runConfig) atLeast(precision string) bool {
-	if slices.Index(precisions, precision) > max(0, slices.Index(precisions, c.needs)) {
-		c.needs = precision
-	}
-	if precision == "normal" && c.halfAtNormal {
-		precision = "high"
-	}
 	if slices.Index(precisions, precision) <= slices.Index(precisions, c.Precision) {
 		return false
 	}
@@ -232,8 +220,7 @@ func (c *runConfig) atLeast(precision string) bool {
 
 // runConfig is that of a planned package, before anything is measured.
 func (p *Planned) runConfig() runConfig {
-	halfAtNormal := slices.ContainsFunc(p.Profiles, func(x *backends.Profile) bool { return x.HalfAt("normal") })
-	c := newRunConfig(p.Plan, p.Source.Facts.Sampling, halfAtNormal)
+	c := newRunConfig(p.Plan, p.Source.Facts.Sampling)
 	c.AttentionMode = p.AttentionMode
 	c.Own.MinimumEngine, c.Own.Absolute = p.Target.Minimum, p.Source.Decoder.AbsolutePositions()
 	if p.Source.Pictures != nil {
@@ -248,10 +235,10 @@ func (p *Planned) runConfig() runConfig {
 }
 
 // newRunConfig decides the run-time options that follow from the plan.
-func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig {
+func newRunConfig(p *plan.Plan, s source.Sampling) runConfig {
 	c := runConfig{
 		Graph: mnn.GraphFile(""), Weights: mnn.WeightFile(""), Tokenizer: TokenizerFile, Backend: "cpu", Threads: shippedThreads,
-		Precision: precisions[0], Memory: "low", sampler: newSampler(s), halfAtNormal: halfAtNormal,
+		Precision: precisions[0], Memory: "low", sampler: newSampler(s),
 	}
 	c.atLeast(p.Model.Precision)
 	if n := p.Model.Context; n < engineReply && !p.Model.Pooled {

@@ -44,7 +44,7 @@ func TestRunConfig(t *testing.T) {
 		{"high", 256, 1, lower.Model{Precision: "high", Conditions: []string{"as it is"}}, runConfig{Threads: 4, Precision: "high"}, "as it is"},
 	} {
 		p := withRows(c.cols, c.blocks, c.model)
-		got := newRunConfig(p, source.Sampling{}, false)
+		got := newRunConfig(p, source.Sampling{})
 		if got.Threads != c.want.Threads || got.Precision != c.want.Precision || got.DynamicOption != c.want.DynamicOption || got.Chunk != c.want.Chunk {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
@@ -61,7 +61,7 @@ func TestRunConfig(t *testing.T) {
 	for bits, cached := range map[int]bool{2: false, 3: false, 4: true, 8: true, 16: false} {
 		p := withRows(256, 1, lower.Model{})
 		p.Parts[0].Items[0].Choice.Spec.Bits = bits
-		if got := newRunConfig(p, source.Sampling{}, false).CachedMmap; got == nil != cached {
+		if got := newRunConfig(p, source.Sampling{}).CachedMmap; got == nil != cached {
 			t.Errorf("%d bits: use_cached_mmap %v", bits, got)
 		}
 	}
@@ -69,9 +69,9 @@ func TestRunConfig(t *testing.T) {
 	if c.atLeast("normal") || c.Precision != "high" {
 		t.Errorf("precision %s", c.Precision)
 	}
-	c = runConfig{Precision: "low", halfAtNormal: true}
-	if !c.atLeast("normal") || c.Precision != "high" {
-		t.Errorf("precision %s for a backend that stores halves at normal", c.Precision)
+	c = runConfig{Precision: "low"}
+	if !c.atLeast("normal") || c.Precision != "normal" {
+		t.Errorf("precision %s", c.Precision)
 	}
 }
 

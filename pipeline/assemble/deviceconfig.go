@@ -29,7 +29,9 @@ func isDeviceConfig(name string) bool {
 // features are those of the plan, with the precision that verification found to be needed.
 func (a *Package) features() backends.Features {
 	f := a.Features()
-	f.Needs = a.run.needs
+	if f.Needs = ""; a.run.Precision != precisions[0] {
+		f.Needs = a.run.Precision
+	}
 	return f
 }
 

@@ -300,15 +300,21 @@ func TestGemmaBeyondHalves(t *testing.T) {
 	}
 	cp.scale("model.layers.0.post_feedforward_layernorm.weight", 20)
 	const relaxed = "verify: {perplexity: {window: 32, windows: 1, decode: 4, max_source: 1e30, max_ratio: 2}, kl: {max: 1}}"
-	for _, c := range []struct{ target, precision string }{{"", "normal"}, {"target: {backends: [cpu, vulkan]}\n", "high"}} {
-		w := newWork(t, cp.dir, c.target+"quantize: {bits: 16}\n"+relaxed)
+	for _, target := range []string{"", "target: {backends: [cpu, vulkan]}\n"} {
+		w := newWork(t, cp.dir, target+"quantize: {bits: 16}\n"+relaxed)
 		w.must(t)
 		p, err := runtime.Open(w.out())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Config.Precision != c.precision {
-			t.Errorf("%s: precision %s, want %s", c.target, p.Config.Precision, c.precision)
+		if p.Config.Precision != "normal" {
+			t.Errorf("%s: precision %s", target, p.Config.Precision)
+		}
+		if target != "" {
+			b, err := os.ReadFile(filepath.Join(w.out(), "config.vulkan.json"))
+			if err != nil || !strings.Contains(string(b), `"precision": "high"`) {
+				t.Errorf("%v, %s", err, b)
+			}
 		}
 		for _, half := range []bool{true, false} {
 			s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{Half: half})
