@@ -13,6 +13,7 @@ type Condition struct {
 	PlainDelta      bool `json:"plain_delta,omitempty"`
 	NormedDelta     bool `json:"normed_delta,omitempty"`
 	RaggedDelta     bool `json:"ragged_delta,omitempty"`
+	ExactGELU       bool `json:"exact_gelu,omitempty"`
 	Experts         bool `json:"experts,omitempty"`
 	Classic         bool `json:"classic,omitempty"`
 	// HeadDimMultiple holds if a head dimension is not a multiple of it, HeadDimOver if one is larger.
@@ -47,7 +48,7 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 		{c.Masks, f.Masks}, {c.Sinks, f.Sinks}, {c.Scaled, f.Scaled}, {c.SharedCache, f.SharedCache},
 		{c.LinearAttention, f.LinearAttention}, {c.ShortConv, f.ShortConv}, {c.PlainDelta, f.PlainDelta},
 		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
-		{c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
+		{c.ExactGELU, f.ExactGELU}, {c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
 		{c.HeadDimMultiple > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return c.HeadDimMultiple > 0 && n%c.HeadDimMultiple != 0 })},
 		{c.HeadDimOver > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return n > c.HeadDimOver })},
 		{c.Linear != nil, slices.ContainsFunc(f.Linears, c.Linear.holds)},

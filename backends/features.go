@@ -33,6 +33,8 @@ type Features struct {
 	RaggedDelta bool `json:"ragged_delta,omitempty"`
 	// NormWidths are the lengths of rows of norms of plain tensors that are not multiples of 4, sorted.
 	NormWidths []int `json:"norm_widths,omitempty"`
+	// ExactGELU reports whether there is an op for the exact GELU.
+	ExactGELU bool `json:"exact_gelu,omitempty"`
 	// Experts reports whether there are MoE ops.
 	Experts bool `json:"experts,omitempty"`
 	// Classic reports whether the graph is not in the C4 form: hidden states are plain tensors, or Attention ops take and give such.
@@ -103,6 +105,8 @@ func FeaturesOf(g *mnn.Graph) Features {
 				f.NormedDelta = true
 				f.RaggedDelta = f.RaggedDelta || p.KeyDim&(p.KeyDim-1) != 0
 			}
+		case *mnn.Unary:
+			f.ExactGELU = f.ExactGELU || p.Op == mnn.UnaryGeluStandard
 		case *mnn.MoE:
 			f.Experts = true
 		case *mnn.LayerNorm:

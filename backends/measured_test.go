@@ -35,7 +35,8 @@ type measuredCell struct {
 // The divergences in nats up to which results are right: in float32 what the order of sums costs, in fp16 what packages for GPUs may
 // cost, and what rounding activations, or keys and values, to int8 costs at most on the models measured.
 const (
-	floatKL = 1e-7
+	floatKL = 1e-9
+	arm64KL = 1e-7 // the engine's functions there are polynomials
 	halfKL  = 5e-4
 	int8KL  = 5e-3
 )
@@ -60,6 +61,9 @@ func (c *measuredCell) profile(t *testing.T) (*backends.Profile, string) {
 // limit is the divergence up to which the results of a cell are right.
 func (c *measuredCell) limit(p *backends.Profile, f *backends.Features) float64 {
 	limit := floatKL
+	if p.Name == "arm64" {
+		limit = arm64KL
+	}
 	// pocl has no fp16: it computes in float32 at every precision.
 	if p.HalfAt(c.Precision) && p.Name != "opencl" {
 		limit = halfKL
@@ -149,6 +153,9 @@ func readRuns(t *testing.T, path string) *measured {
 // byChance are rules about reading past the end of memory, which spares some packages.
 var byChance = []string{"low-bit-3.5"}
 
+// underHalf are rules about less than what rounding to fp16 costs.
+var underHalf = []string{"exact-gelu"}
+
 // TestMeasured holds the rules to every measured cell: none that is wrong may be called right, and none that is right wrong. Rules that
 // call a cell unknown must be rare: they are about fp16 only. What spares some packages on a family of GPUs is not known: such rules may
 // call single cells wrong that are right.
@@ -181,7 +188,11 @@ func TestMeasured(t *testing.T) {
 			spared = append(spared, fmt.Sprintf("%s at %s on %s, %s", c.Package, c.Precision, c.Engine, c.SOC))
 			continue
 		}
-		if called && !broken && !slices.ContainsFunc(problems, func(x backends.Problem) bool { return slices.Contains(byChance, x.Rule.ID) }) {
+		spares := byChance
+		if p.HalfAt(c.Precision) {
+			spares = slices.Concat(byChance, underHalf)
+		}
+		if called && !broken && !slices.ContainsFunc(problems, func(x backends.Problem) bool { return slices.Contains(spares, x.Rule.ID) }) {
 			t.Errorf("called %s and is right: %+v: %v", verdict, c, problems)
 		}
 	}

@@ -35,7 +35,7 @@ func TestFeatures(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "golden.safetensors")); err != nil {
 			continue
 		}
-		m, err := Classic(describeWhole(t, name, nil), Options{})
+		m, err := Classic(describeWhole(t, name, nil), Options{SpelledGELU: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +52,20 @@ func TestFeatures(t *testing.T) {
 	for backend, want := range wrongOn {
 		if !slices.Equal(got[backend], want) {
 			t.Errorf("%s:\n got %q\nwant %q", backend, got[backend], want)
+		}
+	}
+}
+
+// Vulkan has no exact GELU, so graphs for it spell the function out. Others are as they were.
+func TestFeaturesGELU(t *testing.T) {
+	d := describeWhole(t, "gpt_neox", nil)
+	for _, spelled := range []bool{false, true} {
+		m, err := Classic(d, Options{SpelledGELU: spelled})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Features.ExactGELU == spelled {
+			t.Errorf("spelled out %v: an op of the exact GELU %v", spelled, m.Features.ExactGELU)
 		}
 	}
 }

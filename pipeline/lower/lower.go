@@ -141,6 +141,8 @@ type Options struct {
 	Form string
 	// Latent is the form of latent attention, LatentExpanded or LatentCached. If it is empty, the dimensions decide.
 	Latent string
+	// SpelledGELU writes the exact GELU as simple ops, for backends that take the op for its tanh form.
+	SpelledGELU bool
 }
 
 // Lower lowers the text model of m by [Classic], and each tower to a part of its own.

@@ -3,6 +3,7 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
@@ -19,7 +20,7 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if most := model.Text.MaxPositions; context > most {
 		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", most, context)
 	}
-	o := lower.Options{Context: context}
+	o := lower.Options{Context: context, SpelledGELU: slices.Contains(r.Recipe.Target.Backends, "vulkan")}
 	if r.Recipe.Target.Form == recipes.FormC4 {
 		o.Form = lower.FormC4
 	}

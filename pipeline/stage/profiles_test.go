@@ -63,6 +63,7 @@ func TestBackendsAccepted(t *testing.T) {
 		{"six bits", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 6, block: 32}", "opencl: this package was not run on it", `"low"`},
 		{"inside the window", "mistral", `target: {backends: [cpu, opencl], context: 16}`, "positions up to 16", `"low"`},
 		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU on engine 3.6.0", `"low"`},
+		{"exact GELU", "gpt_neox", `target: {backends: [cpu, opencl, vulkan]}`, "vulkan: this package was not run on it", `"low"`},
 		{"capped scores", "gemma2", `target: {backends: [cpu, vulkan]}`, "vulkan: this package was not run on it", `"high"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
