@@ -31,6 +31,10 @@ type Features struct {
 	// width of its keys is not a power of two.
 	NormedDelta bool `json:"normed_delta,omitempty"`
 	RaggedDelta bool `json:"ragged_delta,omitempty"`
+	// EvenDelta reports whether keys of a gated delta rule are as wide as its values.
+	EvenDelta bool `json:"even_delta,omitempty"`
+	// PackedRest reports whether hidden states in the C4 form have rows whose length is not a multiple of 4.
+	PackedRest bool `json:"packed_rest,omitempty"`
 	// NormWidths are the lengths of rows of norms of plain tensors that are not multiples of 4, sorted.
 	NormWidths []int `json:"norm_widths,omitempty"`
 	// ExactGELU reports whether there is an op for the exact GELU.
@@ -79,7 +83,7 @@ func (f *Features) AddLinear(l Linear) {
 // dimensions that do not follow from the graph are left out.
 func FeaturesOf(g *mnn.Graph) Features {
 	f := Features{HeadDims: []int{}}
-	packed := false
+	packed, rest := false, false
 	t := newTrace(g)
 	for i := range g.Ops {
 		op := &g.Ops[i]
@@ -101,12 +105,15 @@ func FeaturesOf(g *mnn.Graph) Features {
 			f.LinearAttention = true
 			f.ShortConv = f.ShortConv || p.Type == mnn.ShortConv
 			f.PlainDelta = f.PlainDelta || p.Type == mnn.GatedDeltaRule && !p.QKNorm
+			f.EvenDelta = f.EvenDelta || p.Type == mnn.GatedDeltaRule && p.KeyDim == p.ValueDim
 			if p.Type == mnn.GatedDeltaRule && p.QKNorm {
 				f.NormedDelta = true
 				f.RaggedDelta = f.RaggedDelta || p.KeyDim&(p.KeyDim-1) != 0
 			}
 		case *mnn.Unary:
 			f.ExactGELU = f.ExactGELU || p.Op == mnn.UnaryGeluStandard
+		case *mnn.Convert:
+			rest = rest || p.Dest == mnn.NC4HW4 && len(op.Inputs) > 0 && t.channels(op.Inputs[0])%4 != 0
 		case *mnn.MoE:
 			f.Experts = true
 		case *mnn.LayerNorm:
@@ -118,6 +125,7 @@ func FeaturesOf(g *mnn.Graph) Features {
 			}
 		}
 	}
+	f.PackedRest = packed && rest
 	f.Classic = f.Classic || !packed
 	slices.Sort(f.HeadDims)
 	slices.Sort(f.NormWidths)
@@ -152,6 +160,16 @@ func (t *trace) source(tensor int32) *mnn.Op {
 		return nil
 	}
 	return t.writers[tensor]
+}
+
+// channels is the second dimension of a tensor of rows [-1, n, 1, 1], which linear layers take, else 0.
+func (t *trace) channels(tensor int32) int {
+	if op := t.source(tensor); op != nil {
+		if p, ok := op.Param.(*mnn.Reshape); ok && len(p.Dims) == 4 {
+			return int(p.Dims[1])
+		}
+	}
+	return 0
 }
 
 // width returns the last dimension of a tensor, and 0 if it does not follow from the ops that occur between a linear layer and

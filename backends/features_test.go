@@ -46,6 +46,20 @@ func TestFeaturesWidths(t *testing.T) {
 	if f := backends.FeaturesOf(g); !slices.Equal(f.NormWidths, []int{87}) || !f.RaggedDelta {
 		t.Errorf("%+v", f)
 	}
+	// Rows of 70 elements are no problem of linear layers in the classic form.
+	for _, packed := range []bool{false, true} {
+		g := &mnn.Graph{Tensors: []string{"x", "rows", "stream", "norm"}, Ops: []mnn.Op{
+			{Type: mnn.OpReshape, Param: &mnn.Reshape{Dims: []int32{-1, 70, 1, 1}}, Inputs: []int32{0}, Outputs: []int32{1}},
+			{Type: mnn.OpConvertTensor, Param: &mnn.Convert{Source: mnn.NCHW, Dest: mnn.NC4HW4}, Inputs: []int32{1}, Outputs: []int32{2}},
+			{Type: mnn.OpLayerNorm, Param: &mnn.LayerNorm{}, Inputs: []int32{2}, Outputs: []int32{3}},
+		}}
+		if packed {
+			g.Ops[2].Format = mnn.DimNC4HW4
+		}
+		if f := backends.FeaturesOf(g); f.PackedRest != packed {
+			t.Errorf("packed %v: %+v", packed, f)
+		}
+	}
 	opencl, err := backends.ProfileOf("opencl")
 	if err != nil {
 		t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 )
 
 // wrongOn lists the small checkpoints whose 16-bit packages gave other logits than the CPU on engine 3.6.1 when they were run
-// there past their windows, with prompts and single tokens; all others agreed within 1e-7 nats. Checkpoints that were not run
-// are judged by what they share with those that were.
+// there past their windows, with prompts, single tokens and second prompts; all others agreed within 1e-9 nats. Checkpoints that were not
+// run are judged by what they share with those that were.
 var wrongOn = map[string][]string{
 	"opencl": {
-		"bloom", "cohere2", "cwm", "exaone4", "gemma3", "gemma3-untied", "gemma3-window", "gemma3_text", "gemma4", "gemma4-causal",
+		"bamba", "bloom", "cohere2", "cwm", "exaone4", "falcon_h1", "gemma3", "gemma3-untied", "gemma3-window", "gemma3_text", "gemma4", "gemma4-causal",
 		"gemma4-edge", "gemma4-moe", "gemma4_text", "gemma4_text-edge", "gemma4_text-keys", "gemma4_text-moe", "gemma4_text-untied", "gpt_oss",
-		"llama4_text", "llama4_text-dense", "llava-mistral", "ministral", "ministral3", "mistral", "olmo3", "phi3", "qwen2-slide", "qwen3_5",
+		"granitemoehybrid", "llama4_text", "llama4_text-dense", "llava-mistral", "ministral", "ministral3", "mistral", "olmo3", "phi3", "qwen2-slide", "qwen3_5",
 		"qwen3_5-corners", "qwen3_5-tied", "qwen3_5_moe", "qwen3_5_moe-corners", "qwen3_5_moe-tied", "qwen3_5_moe_text", "qwen3_5_text",
 		"qwen3_next", "starcoder2",
 	},

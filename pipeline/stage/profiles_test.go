@@ -30,6 +30,7 @@ func TestBackendsRefused(t *testing.T) {
 		{"form", "llama", `target: {backends: [hexagon]}`, "hexagon runs only graphs in the C4 form"},
 		{"form and engine", "llama", `target: {backends: [hexagon], form: c4}`, "target.form: c4 is not loaded by engines before 3.6.1"},
 		{"windows", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {block: 32}", "opencl ignores attention masks"},
+		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU, where they forget their state"},
 		{"sinks", "gpt_oss", "target: {backends: [vulkan]}\nquantize: {block: 32}", "vulkan ignores attention sinks"},
 		{"windows with a budget", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {budget: {bpw: 5}, block: 32}",
 			"opencl ignores attention masks"},
@@ -62,7 +63,8 @@ func TestBackendsAccepted(t *testing.T) {
 		{"plain", "llama", `target: {backends: [cpu, opencl, vulkan, metal]}`, "opencl: this package was not run on it", `"low"`},
 		{"six bits", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 6, block: 32}", "opencl: this package was not run on it", `"low"`},
 		{"inside the window", "mistral", `target: {backends: [cpu, opencl], context: 16}`, "positions up to 16", `"low"`},
-		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU on engine 3.6.0", `"low"`},
+		{"routers", "qwen3_moe", "target: {backends: [cpu, vulkan], engine: \"3.5\"}\nquantize: {bits: 16}",
+			"vulkan leaves the routers of experts to the CPU up to engine 3.5.0", `"low"`},
 		{"exact GELU", "gpt_neox", `target: {backends: [cpu, opencl, vulkan]}`, "vulkan: this package was not run on it", `"low"`},
 		{"capped scores", "gemma2", `target: {backends: [cpu, vulkan]}`, "vulkan: this package was not run on it", `"high"`},
 	} {
