@@ -68,8 +68,8 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	switch {
 	case a.Bidirectional:
 		o = b.bidirectional(at, a, q, k, v)
-	case a.Cap != 0:
-		if o, err = b.capped(at, a, q, k, v); err != nil {
+	case b.stores(a):
+		if o, err = b.stored(at, a, q, k, v); err != nil {
 			return 0, err
 		}
 	case a.Slopes != nil:

@@ -10,9 +10,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxCapContext is the longest practical context of capped attention, which holds the keys and values of all positions and
-// reads them for every token.
-const maxCapContext = 4096
+// MaxStoredContext is the longest practical context of stored attention, which holds the keys and values of all positions and reads
+// them for every token.
+const MaxStoredContext = 4096
 
 // LinearAttention as a memory: for inputs as small as memoryScale, SiLU halves its input and the delta rule
 // adds the outer product of key and value. memoryScale is a power of two, so scaling is exact. siluOne is where SiLU is 1.
@@ -23,27 +23,37 @@ const (
 
 // checkCap rejects capped attention over an unbounded context.
 func checkCap(context, positions int) error {
-	if context <= maxCapContext {
+	if context <= MaxStoredContext {
 		return nil
 	}
 	if context == positions {
 		return fmt.Errorf("capped attention scores need a bounded context: set target.context, to at most %d tokens (the checkpoint has %d): %w",
-			maxCapContext, positions, tensor.ErrUnsupported)
+			MaxStoredContext, positions, tensor.ErrUnsupported)
 	}
-	return fmt.Errorf("target.context %d: capped attention scores allow at most %d tokens: %w", context, maxCapContext, tensor.ErrUnsupported)
+	return fmt.Errorf("target.context %d: capped attention scores allow at most %d tokens: %w", context, MaxStoredContext, tensor.ErrUnsupported)
 }
 
-// capped is attention with Cap·tanh(score/Cap). The Attention op has no cap, and no other op can read its cache. Two
-// LinearAttention ops keep the keys and values of a bounded context instead. The first stores the key of a token in the
+// stores reports whether keys and values of an attention are stored by ops that all backends compute alike.
+func (b *builder) stores(a *arch.Attention) bool {
+	return a.Cap != 0 || b.storedAttention && !a.Bidirectional && a.Slopes == nil && a.Chunk == 0 && (a.Sinks.Tensor != "" || b.bounded(a.Window) > 0)
+}
+
+// stored is attention with scores of Cap·tanh(score/Cap), or in a graph that stores what backends get wrong, with a window or sinks. The
+// Attention op has no cap, and no other op can read its cache. Two LinearAttention ops keep the keys and values of a bounded context instead. The first stores the key of a token in the
 // column of its position; reading it with queries gives the scores. The second stores the value in the row of its position
-// and mixes values by the softmax of the capped scores. The result is [1, tokens, heads*dim].
-func (b *builder) capped(at string, a *arch.Attention, q, k, v value) (value, error) {
+// and mixes values by the softmax of the scores. A sink is the score of one more column, which has no value. The result is [1, tokens,
+// heads*dim].
+func (b *builder) stored(at string, a *arch.Attention, q, k, v value) (value, error) {
 	if err := checkCap(b.context, b.decoder.MaxPositions); err != nil {
 		return 0, err
 	}
 	b.atLeast("high")
-	b.condition(fmt.Sprintf("attention scores are capped, which costs memory and time for every one of the %d positions that the package holds; "+
-		"tokens beyond them are not seen", b.context))
+	what := "attention is computed from simple ops"
+	if a.Cap != 0 {
+		what = "attention scores are capped"
+	}
+	b.condition(fmt.Sprintf("%s, which costs memory and time for every one of the %d positions that the package holds; "+
+		"tokens beyond them are not seen", what, b.context))
 	b.condition("history cannot be edited, and no tokens can be drafted (lookahead): the state of a layer cannot go back")
 	n, dim := b.context, a.HeadDim
 	heads, columns := int32(a.Heads), int32(n)
@@ -62,10 +72,23 @@ func (b *builder) capped(at string, a *arch.Attention, q, k, v value) (value, er
 	}
 	s := b.memory(at+"scores", a.Heads, dim, n, small(at+"q", q, a.Heads), small(at+"k", k, a.KVHeads), hot)
 	// The op divides by the square root of the length of its keys.
-	s = b.times(at+"scores/scaled", s, 4/memoryScale/memoryScale*math.Sqrt(float64(dim))*scale/a.Cap)
-	s = b.times(at+"scores/capped", b.unary(at+"scores/tanh", mnn.UnaryTanh, s), a.Cap)
+	scale *= 4 / memoryScale / memoryScale * math.Sqrt(float64(dim))
+	if a.Cap != 0 {
+		s = b.times(at+"scores/scaled", s, scale/a.Cap)
+		s = b.times(at+"scores/capped", b.unary(at+"scores/tanh", mnn.UnaryTanh, s), a.Cap)
+	} else {
+		s = b.times(at+"scores/scaled", s, scale)
+	}
 	s = b.binary(at+"scores/masked", mnn.BinaryAdd, s, b.columnMask(b.bounded(a.Window)))
+	if a.Sinks.Tensor != "" {
+		none := b.times(at+"sinks/none", b.slice(at+"sinks/column", s, b.list(0), 1, 3), 0)
+		sinks := b.binary(at+"sinks/tokens", mnn.BinaryAdd, none, b.constant(at+"sinks", a.Sinks, 1, 1, heads, 1))
+		s = b.concat(at+"scores/and_sinks", 3, s, sinks)
+	}
 	p := b.op(at+"probabilities", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, s)
+	if a.Sinks.Tensor != "" {
+		p = b.slice(at+"probabilities/columns", p, b.list(0), columns, 3)
+	}
 	p = b.reshape(at+"probabilities_row", b.times(at+"probabilities_small", p, memoryScale), 1, -1, heads*columns)
 	o := b.memory(at+"mix", a.Heads, n, dim, p, hot, small(at+"v", v, a.KVHeads))
 	o = b.times(at+"mix/scaled", o, 4/memoryScale/memoryScale*math.Sqrt(float64(n)))

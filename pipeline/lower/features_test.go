@@ -1,12 +1,14 @@
 package lower
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // wrongOn lists the small checkpoints whose 16-bit packages gave other logits than the CPU on engine 3.6.1 when they were run
@@ -67,6 +69,24 @@ func TestFeaturesGELU(t *testing.T) {
 		if m.Features.ExactGELU == spelled {
 			t.Errorf("spelled out %v: an op of the exact GELU %v", spelled, m.Features.ExactGELU)
 		}
+	}
+}
+
+// In a bounded context, attention with windows and sinks can do without what backends ignore.
+func TestFeaturesStored(t *testing.T) {
+	d := describeWhole(t, "gpt_oss", nil)
+	for _, stored := range []bool{false, true} {
+		m, err := Classic(d, Options{Context: 64, StoredAttention: stored})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := m.Features; f.Masks == stored || f.Sinks == stored || f.PlainDelta != stored || stored && m.Precision != "high" {
+			t.Errorf("stored %v: precision %q, %+v", stored, m.Precision, f)
+		}
+	}
+	d.MaxPositions = 2 * MaxStoredContext
+	if _, err := Classic(d, Options{Context: MaxStoredContext + 1, StoredAttention: true}); !errors.Is(err, tensor.ErrUnsupported) {
+		t.Errorf("a context of %d: %v", MaxStoredContext+1, err)
 	}
 }
 

@@ -143,6 +143,9 @@ type Options struct {
 	Latent string
 	// SpelledGELU writes the exact GELU as simple ops, for backends that take the op for its tanh form.
 	SpelledGELU bool
+	// StoredAttention computes attention with windows or sinks from simple ops, over at most [MaxStoredContext] positions, for backends
+	// whose Attention op ignores them.
+	StoredAttention bool
 }
 
 // Lower lowers the text model of m by [Classic], and each tower to a part of its own.

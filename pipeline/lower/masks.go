@@ -33,7 +33,7 @@ func (b *builder) chooseMasks() {
 	other := false
 	for _, layer := range b.decoder.Layers {
 		for _, br := range layer {
-			if a, ok := br.Block.(*arch.Attention); ok && a.Cap == 0 {
+			if a, ok := br.Block.(*arch.Attention); ok && !b.stores(a) {
 				if w := b.bounded(a.Window); w > 0 {
 					windows[w] = true
 				}

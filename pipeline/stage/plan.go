@@ -28,12 +28,21 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, bad := r.devices.Refused(&m.Features); bad != nil && 0 < context && context <= lower.MaxStoredContext && slices.Contains(storing, bad.Rule.ID) {
+		o.StoredAttention = true
+		if m, err = r.lower(model, o); err != nil {
+			return nil, err
+		}
+	}
 	if m.Oldest > r.target.Minimum {
 		return nil, r.Recipe.Errorf("target.engine", "%q is too old for this checkpoint: engines before %s cannot read pictures for its tower",
 			r.target.Engine, m.Oldest)
 	}
 	return m, r.devices.Check(&m.Features)
 }
+
+// storing are the rules about attention that a bounded context avoids: it can be computed from other ops.
+var storing = []string{"mask-decode", "sinks"}
 
 // Plan lays out the package of an open source, with the specs of an allocation unless that is nil.
 func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planned, error) {

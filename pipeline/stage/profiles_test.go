@@ -3,14 +3,17 @@ package stage_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -66,6 +69,8 @@ func TestBackendsAccepted(t *testing.T) {
 		{"routers", "qwen3_moe", "target: {backends: [cpu, vulkan], engine: \"3.5\"}\nquantize: {bits: 16}",
 			"vulkan leaves the routers of experts to the CPU up to engine 3.5.0", `"low"`},
 		{"exact GELU", "gpt_neox", `target: {backends: [cpu, opencl, vulkan]}`, "vulkan: this package was not run on it", `"low"`},
+		{"windows", "mistral", `target: {backends: [cpu, opencl, vulkan], engine: "3.6.1", context: 64}`,
+			"attention is computed from simple ops, which costs memory and time for every one of the 64 positions", `"high"`},
 		{"capped scores", "gemma2", `target: {backends: [cpu, vulkan]}`, "vulkan: this package was not run on it", `"high"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,6 +96,42 @@ func TestBackendsAccepted(t *testing.T) {
 				t.Errorf("config.json %s, want precision %s", b, c.precision)
 			}
 		})
+	}
+}
+
+// Sinks and windows, which other backends ignore, have the same effect in attention from simple ops, in prompts and in single tokens.
+func TestStoredAttention(t *testing.T) {
+	t.Parallel()
+	var logits [2][]float32
+	for i, target := range []string{"context: 64", "context: 64, backends: [cpu, vulkan]"} {
+		w := newWork(t, families+"gpt_oss", unverified+"\ntarget: {"+target+"}\nquantize: {bits: 16}")
+		w.must(t)
+		p, err := runtime.Open(w.out())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := make([]int32, 40)
+		for k := range ids {
+			ids[k] = int32(7*k*k+k+3) % 64
+		}
+		for _, part := range [][]int32{ids[:30], ids[30:31], ids[31:39], ids[39:]} {
+			l, err := s.Forward(t.Context(), part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits[i] = append(logits[i], l...)
+		}
+	}
+	const bound = 1e-4 // of logits up to 5; the ops sum in another order
+	for k, want := range logits[0] {
+		if off := math.Abs(float64(logits[1][k] - want)); !(off <= bound) {
+			t.Fatalf("logit %d is %g, want %g", k, logits[1][k], want)
+		}
 	}
 }
 
