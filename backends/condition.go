@@ -49,7 +49,8 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 	for _, x := range []struct{ wanted, has bool }{
 		{c.Masks, f.Masks}, {c.Sinks, f.Sinks}, {c.Scaled, f.Scaled}, {c.SharedCache, f.SharedCache},
 		{c.LinearAttention, f.LinearAttention}, {c.ShortConv, f.ShortConv}, {c.PlainDelta, f.PlainDelta},
-		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.EvenDelta, f.EvenDelta}, {c.PackedRest, f.PackedRest}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
+		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.EvenDelta, f.EvenDelta},
+		{c.PackedRest, f.PackedRest}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
 		{c.ExactGELU, f.ExactGELU}, {c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
 		{c.HeadDimMultiple > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return c.HeadDimMultiple > 0 && n%c.HeadDimMultiple != 0 })},
 		{c.HeadDimOver > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return n > c.HeadDimOver })},

@@ -35,14 +35,15 @@ func checkCap(context, positions int) error {
 
 // stores reports whether keys and values of an attention are stored by ops that all backends compute alike.
 func (b *builder) stores(a *arch.Attention) bool {
-	return a.Cap != 0 || b.storedAttention && !a.Bidirectional && a.Slopes == nil && a.Chunk == 0 && (a.Sinks.Tensor != "" || b.bounded(a.Window) > 0)
+	ignored := a.Sinks.Tensor != "" || b.bounded(a.Window) > 0
+	return a.Cap != 0 || b.storedAttention && ignored && !a.Bidirectional && a.Slopes == nil && a.Chunk == 0
 }
 
-// stored is attention with scores of Cap·tanh(score/Cap), or in a graph that stores what backends get wrong, with a window or sinks. The
-// Attention op has no cap, and no other op can read its cache. Two LinearAttention ops keep the keys and values of a bounded context instead. The first stores the key of a token in the
-// column of its position; reading it with queries gives the scores. The second stores the value in the row of its position
-// and mixes values by the softmax of the scores. A sink is the score of one more column, which has no value. The result is [1, tokens,
-// heads*dim].
+// stored is attention with scores of Cap·tanh(score/Cap), or with a window or sinks for backends that ignore them. The Attention op has
+// no cap, and no other op can read its cache. Two LinearAttention ops keep the keys and values of a bounded context instead. The first
+// stores the key of a token in the column of its position; reading it with queries gives the scores. The second stores the value in the
+// row of its position and mixes values by the softmax of the scores. A sink is the score of one more column, which has no value. The
+// result is [1, tokens, heads*dim].
 func (b *builder) stored(at string, a *arch.Attention, q, k, v value) (value, error) {
 	if err := checkCap(b.context, b.decoder.MaxPositions); err != nil {
 		return 0, err

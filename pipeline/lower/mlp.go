@@ -79,7 +79,9 @@ const geluReach = 6
 // geluOdds has the coefficients, of even powers of v, of log(P/(1-P))/v, where P is the chance that a normal number is at most v times
 // geluReach and v is in [-1, 1]. The product of that number and P is off by at most 7e-8, before rounding. Weighted least squares
 // found them.
-var geluOdds = []float64{9.57461166381836, 15.696352005004883, -0.5136321187019348, -30.946012496948242, 80.09890747070312, -97.07220458984375, 47.38221740722656}
+var geluOdds = []float64{
+	9.57461166381836, 15.696352005004883, -0.5136321187019348, -30.946012496948242, 80.09890747070312, -97.07220458984375, 47.38221740722656,
+}
 
 // gelu is the exact GELU, x times the chance that a normal number is at most x, in ops that all backends compute alike. In [-1, 1] fp16
 // holds all steps.
