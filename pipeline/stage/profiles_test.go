@@ -101,6 +101,9 @@ func TestBackendsAccepted(t *testing.T) {
 
 // Sinks and windows, which other backends ignore, have the same effect in attention from simple ops, in prompts and in single tokens.
 func TestStoredAttention(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Parallel()
 	var logits [2][]float32
 	for i, target := range []string{"context: 64", "context: 64, backends: [cpu, vulkan]"} {
