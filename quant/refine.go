@@ -39,28 +39,11 @@ const refineTokens = 16
 // the codes. Of blocks of more than 128 columns only codes move. No step raises the objective, up to rounding. A sweep over
 // m rows of n columns costs 2 (m n² + 2 m² n) operations; m n + m² values are in memory.
 func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
-	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
-		return fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
+	r, err := e.refinement(dst, w, outputs, threads)
+	if r != nil {
+		r.run()
 	}
-	width := min(e.block, descentPanel)
-	r := &refinement{feedback: e, dst: dst, rows: w.Rows, width: width, threads: threads}
-	if !r.couple(outputs) {
-		return nil // no output matters
-	}
-	r.start(w)
-	for range e.sweeps {
-		moved := false
-		for lo := 0; lo < e.cols; lo += width {
-			r.width = min(width, e.cols-lo) // the end of a row that is one block
-			if r.panel(lo) {
-				moved = true
-			}
-		}
-		if !moved {
-			break
-		}
-	}
-	return nil
+	return err
 }
 
 // refinement is the state of Refine for m rows of n columns, of which width move at a time.
@@ -71,7 +54,7 @@ type refinement struct {
 	width   int
 	threads int
 	outputs []float32 // (G + r I) / mean(diag G) [m, m]
-	pulled  []float32 // (G + r I) E [m, n]
+	pulled  []float32 // E, then (G + r I) E [m, n]
 
 	gradient, change, product []float32     // [m, width]
 	code, kq                  []float32     // signed codes, and their products with the square [m, width]
@@ -87,6 +70,19 @@ type effect struct {
 	turned []float32     // change · square [refinePanel, width]
 	packed kernel.Packed // turned, as factor
 	moved  bool          // whether it is not 0
+}
+
+// refinement returns the refinement of rows before its first sweep, or nil if no output matters.
+func (e *feedback) refinement(dst Blocks, w Matrix, outputs *Stats, threads int) (*refinement, error) {
+	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
+		return nil, fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
+	}
+	r := &refinement{feedback: e, dst: dst, rows: w.Rows, threads: threads}
+	if !r.couple(outputs) {
+		return nil, nil
+	}
+	r.mistake(w)
+	return r, nil
 }
 
 // couple sets the damped moments of the outputs, and reports whether there are any.
@@ -108,23 +104,55 @@ func (r *refinement) couple(outputs *Stats) bool {
 	return true
 }
 
-// start computes (G + r I) E.
-func (r *refinement) start(w Matrix) {
+// mistake computes E.
+func (r *refinement) mistake(w Matrix) {
 	m, n := r.rows, r.cols
 	r.pulled = make([]float32, m*n)
+	multiplied := r.mismatch != nil && kernel.Offload(&kernel.Product{Dst: r.pulled, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{{
+		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
+		B: kernel.Factor{Data: r.mismatch, Layout: kernel.ByPosition, Stride: n, Version: r.versions[1]}, K: n,
+	}}})
+	r.each(0, m, func(lo, hi int) {
+		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
+		if multiplied {
+			copy(b.target, r.pulled[lo*n:hi*n])
+		} else {
+			r.multiply(b, w.Data[lo*n:hi*n])
+		}
+		r.aim(b, w.Data[lo*n:hi*n])
+		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
+		subtract(r.pulled[lo*n:hi*n], b.target)
+	})
+}
+
+// run sweeps over all columns until nothing moves.
+func (r *refinement) run() {
+	width := min(r.block, descentPanel)
+	r.width = width
+	r.start()
+	for range r.sweeps {
+		moved := false
+		for lo := 0; lo < r.cols; lo += width {
+			r.width = min(width, r.cols-lo) // the end of a row that is one block
+			if r.panel(lo) {
+				moved = true
+			}
+		}
+		if !moved {
+			break
+		}
+	}
+}
+
+// start computes (G + r I) E.
+func (r *refinement) start() {
+	m, n := r.rows, r.cols
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
 	r.code, r.kq, r.fits = make([]float32, m*r.width), make([]float32, m*r.width), make([]fit, m)
 	r.square = make([]float32, r.width*r.width)
 	for i := range r.effects {
 		r.effects[i].turned = make([]float32, refinePanel*r.width)
 	}
-	r.each(0, m, func(lo, hi int) { // E
-		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
-		r.multiply(b, w.Data[lo*n:hi*n])
-		r.aim(b, w.Data[lo*n:hi*n])
-		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
-		subtract(r.pulled[lo*n:hi*n], b.target)
-	})
 	for at := 0; at < n; at += r.width {
 		width := min(r.width, n-at)
 		for i := range m {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -173,7 +172,6 @@ type coupled struct {
 	*encoding
 	refiner quant.Refiner
 	lo, n   int // the first row, and how many
-	moments *quant.Stats
 }
 
 // refine lets runs of rows of encoded matrices make up for each other's errors. Runs do not depend on each other: as many as have
@@ -215,7 +213,7 @@ func (q *quantization) together(list []*coupled) int {
 		if c.lo == 0 {
 			need += int64(c.Rows) * int64(c.Cols) // codes
 		}
-		if !left.take(need) || i == max(1, q.Threads) {
+		if !left.take(need) || i == max(1, q.Threads) && !kernel.HasDevice() { // a device takes all at once
 			return max(i, 1)
 		}
 	}
@@ -223,29 +221,22 @@ func (q *quantization) together(list []*coupled) int {
 }
 
 // refineRuns refines runs at the same time, which share the threads.
-func (q *quantization) refineRuns(ctx context.Context, list []*coupled) (err error) {
-	for _, c := range list {
+func (q *quantization) refineRuns(ctx context.Context, list []*coupled) error {
+	runs := make([]quant.Coupled, len(list))
+	for i, c := range list {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if c.lo == 0 {
 			c.unpack(q.Threads)
 		}
-		if c.moments, err = q.outputs.of(c.name, c.Rows, c.lo); err != nil {
+		moments, err := q.outputs.of(c.name, c.Rows, c.lo)
+		if err != nil {
 			return c.named(err)
 		}
+		runs[i] = quant.Coupled{Refiner: c.refiner, Dst: c.blocks.Slice(c.lo, c.lo+c.n, c.Rows), W: c.Matrix.Slice(c.lo, c.lo+c.n), Outputs: moments}
 	}
-	threads := (max(1, q.Threads) + len(list) - 1) / len(list)
-	failed := make([]error, len(list))
-	var wait sync.WaitGroup
-	for i, c := range list {
-		wait.Go(func() {
-			failed[i] = c.refiner.Refine(c.blocks.Slice(c.lo, c.lo+c.n, c.Rows), c.Matrix.Slice(c.lo, c.lo+c.n), c.moments, threads)
-			c.moments = nil
-		})
-	}
-	wait.Wait()
-	for i, err := range failed {
+	for i, err := range quant.RefineTogether(runs, q.Threads) {
 		if err != nil {
 			return list[i].named(err)
 		}

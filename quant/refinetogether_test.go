@@ -1,0 +1,86 @@
+package quant
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// several is a device for goroutines.
+type several struct {
+	partly
+	sync.Mutex
+}
+
+func (d *several) Compute(w kernel.Work) bool {
+	d.Lock()
+	defer d.Unlock()
+	if r, ok := w.(*kernel.Refinement); ok && d.partly > 0 {
+		d.partly--
+		Refine(r, 1)
+		return true
+	}
+	return d.partly.Compute(w)
+}
+
+// Runs that are refined together are refined as each by itself, whatever a device does of it.
+func TestRefineTogether(t *testing.T) {
+	const cols = 64
+	lengths := []int{40, 33, 8}
+	in := statsOf(cols, 256)
+	in.Cross = moment(inputs(cols, 256, 3), inputs(cols, 256, 4), cols, 256)
+	defer kernel.SetDevice(nil)
+	for _, s := range []Spec{{4, 32, false, tensor.F16}, {3, WholeRow, true, tensor.F32}} {
+		kernel.SetDevice(nil)
+		list := func() (list []Coupled, want []Blocks) {
+			for i, rows := range lengths {
+				e, err := NewGPTQ().Prepare(s, cols, in, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 1 {
+					e = list[0].Refiner
+				}
+				c := Coupled{Refiner: e.(Refiner), W: gaussian(rows, cols, uint64(i)), Outputs: &Stats{Cols: rows, Tokens: 1000, Hessian: hessian(rows, 256, 9)}}
+				l, err := s.Layout(rows, cols)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Dst = NewBlocks(l, s)
+				if err := e.Encode(c.Dst, c.W); err != nil {
+					t.Fatal(err)
+				}
+				first := cloneBlocks(c.Dst)
+				if err := c.Refiner.Refine(c.Dst, c.W, c.Outputs, 1); err != nil {
+					t.Fatal(err)
+				}
+				if sameBlocks(first, c.Dst) {
+					t.Errorf("%v: nothing moves", s)
+				}
+				want = append(want, c.Dst)
+				c.Dst = first
+				list = append(list, c)
+			}
+			return list, want
+		}
+		for n := range partly(len(lengths) + 2 + 1) { // targets, and the work of two encoders
+			runs, want := list()
+			d := &several{partly: n}
+			kernel.SetDevice(d)
+			failed := RefineTogether(runs, 2)
+			kernel.SetDevice(nil)
+			for i, err := range failed {
+				if err != nil || d.partly != 0 || !sameBlocks(runs[i].Dst, want[i]) {
+					t.Errorf("%v, %d pieces of work on a device: %v, %d are left, or codes or scales of run %d differ", s, n, err, d.partly, i)
+				}
+			}
+		}
+		runs, _ := list()
+		runs[1].Outputs = runs[0].Outputs
+		if failed := RefineTogether(runs, 2); failed[0] != nil || failed[1] == nil || failed[2] != nil {
+			t.Errorf("%v: moments of other rows: %v", s, failed)
+		}
+	}
+}

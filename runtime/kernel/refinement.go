@@ -1,0 +1,33 @@
+package kernel
+
+// Refinement is the refinement of gptq: rows of a run make up for each other's errors, runs do not depend on each other. Package quant
+// defines it. All matrices are row-major and without gaps.
+type Refinement struct {
+	Cols, Block, Sweeps int // a row has Cols/Block blocks
+	Bits                int
+	Half                bool // scales and zero terms are rounded to half precision
+	Runs                []Run
+
+	Hessian Factor // [Cols, Cols], symmetric, by position
+	Ridge   float32
+	Sums    []float32 // of the rows of the damped Hessian over the block of the row
+	Totals  []float64 // for every block the sum of them
+}
+
+// Run are rows of a [Refinement].
+type Run struct {
+	Rows        int
+	Codes       []uint8   // [Rows, Cols], as they are stored; they change
+	Scale, Zero []float32 // [Rows, blocks]; they change. Zero is nil for symmetric grids
+	Errors      []float32 // [Rows, Cols], of the weights that codes and scales stand for
+	Outputs     []float32 // [Rows, Rows], damped moments of gradients
+}
+
+// Multiplications implements [Work].
+func (r *Refinement) Multiplications() (n int) {
+	for _, run := range r.Runs {
+		m := run.Rows * r.Cols
+		n += r.Sweeps * m * (r.Cols + 2*run.Rows)
+	}
+	return n
+}
