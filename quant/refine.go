@@ -108,10 +108,7 @@ func (r *refinement) couple(outputs *Stats) bool {
 func (r *refinement) mistake(w Matrix) {
 	m, n := r.rows, r.cols
 	r.pulled = make([]float32, m*n)
-	multiplied := r.mismatch != nil && kernel.Offload(&kernel.Product{Dst: r.pulled, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{{
-		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
-		B: kernel.Factor{Data: r.mismatch, Layout: kernel.ByPosition, Stride: n, Version: r.versions[1]}, K: n,
-	}}})
+	multiplied := r.multiplyOffload(r.pulled, w)
 	r.each(0, m, func(lo, hi int) {
 		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
 		if multiplied {

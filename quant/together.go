@@ -51,10 +51,7 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 			}
 		})
 	}
-	multiplied := e.mismatch != nil && kernel.Offload(&kernel.Product{Dst: b.target, Rows: b.rows, Cols: n, Stride: n, Parts: []kernel.Part{{
-		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
-		B: kernel.Factor{Data: e.mismatch, Layout: kernel.ByPosition, Stride: n, Version: e.versions[1]}, K: n,
-	}}})
+	multiplied := e.multiplyOffload(b.target, w)
 	failed := make([]error, (b.rows+togetherRows-1)/togetherRows)
 	each(func(u int, p *batch, w Matrix) {
 		failed[u] = e.prepare(p, w, multiplied, first+u*togetherRows)
@@ -85,6 +82,15 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 		e.store(p)
 	})
 	return nil
+}
+
+// multiplyOffload is multiply by the device of this process, for rows whose targets are dst. It reports whether the device did it.
+func (e *feedback) multiplyOffload(dst []float32, w Matrix) bool {
+	n := e.cols
+	return e.mismatch != nil && kernel.Offload(&kernel.Product{Dst: dst, Rows: w.Rows, Cols: n, Stride: n, Parts: []kernel.Part{{
+		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
+		B: kernel.Factor{Data: e.mismatch, Layout: kernel.ByPosition, Stride: n, Version: e.versions[1]}, K: n,
+	}}})
 }
 
 // prepare does what Encode does before the feedback, for rows whose first one is row of the matrix.

@@ -83,9 +83,12 @@ const (
 	feed
 	descend
 	place
+	slopes
+	moves
+	spread
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place"}
+var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -217,6 +220,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 		done = e.descend(w)
 	case *kernel.Factoring:
 		done = e.factor(w)
+	case *kernel.Refinement:
+		done = e.refine(w)
 	}
 	if !done {
 		e.spent.Products--

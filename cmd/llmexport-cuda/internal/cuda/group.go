@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// Group is several cards as one [kernel.Device]. Rows that do not depend on each other are shared out among them, other work is given
+// Group is several cards as one [kernel.Device]. Rows, and runs of rows, that do not depend on each other are shared out among them, other work is given
 // to one card after the other, so that no sum depends on how many cards there are. What is added to a result goes where the result is.
 type Group struct {
 	cards []*Engine
@@ -45,7 +45,7 @@ func (g *Group) Compute(w kernel.Work) bool {
 			f.Work, f.Codes, f.Scale, f.Zero = rowsOf(w.Work, w.Rows, lo, hi), rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi),
 				rowsOf(w.Zero, w.Rows, lo, hi)
 			return &f
-		}, [][]float32{w.Codes, w.Scale, w.Zero})
+		}, []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)})
 	case *kernel.Descent:
 		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work {
 			d := *w
@@ -53,9 +53,29 @@ func (g *Group) Compute(w kernel.Work) bool {
 			d.Codes, d.Scale, d.Zero, d.Target = rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi), rowsOf(w.Zero, w.Rows, lo, hi),
 				rowsOf(w.Target, w.Rows, lo, hi)
 			return &d
-		}, [][]float32{w.Codes, w.Scale, w.Zero})
+		}, []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)})
+	case *kernel.Refinement:
+		var changes []change
+		for _, run := range w.Runs {
+			changes = append(changes, changeOf(run.Codes), changeOf(run.Scale), changeOf(run.Zero))
+		}
+		return g.split(w, len(w.Runs), 1, func(lo, hi int) kernel.Work {
+			r := *w
+			r.Runs = w.Runs[lo:hi]
+			return &r
+		}, changes)
 	}
 	return g.turn().Compute(w)
+}
+
+// change saves memory that work changes, and returns what restores it.
+type change func() (restore func())
+
+func changeOf[T any](x []T) change {
+	return func() func() {
+		before := slices.Clone(x)
+		return func() { copy(x, before) }
+	}
 }
 
 // rowsOf are rows lo to hi-1 of the rows of a matrix, which may be missing.
@@ -66,17 +86,17 @@ func rowsOf(x []float32, rows, lo, hi int) []float32 {
 	return x[lo*(len(x)/rows) : hi*(len(x)/rows)]
 }
 
-// split lets each card do a part of the rows, a multiple of unit, unless the parts are not worth it. If a card does not do its part,
+// split lets each card do a part of the rows, or runs, a multiple of unit, unless the parts are not worth it. If a card does not do its part,
 // what changes is as before.
-func (g *Group) split(w kernel.Work, rows, unit int, part func(lo, hi int) kernel.Work, changes [][]float32) bool {
+func (g *Group) split(w kernel.Work, rows, unit int, part func(lo, hi int) kernel.Work, changes []change) bool {
 	step := (rows + len(g.cards) - 1) / len(g.cards)
 	step = (step + unit - 1) / unit * unit
 	if step >= rows || w.Multiplications()/len(g.cards) < g.cards[0].least {
 		return g.turn().Compute(w)
 	}
-	before := make([][]float32, len(changes))
-	for i, x := range changes {
-		before[i] = slices.Clone(x)
+	restore := make([]func(), len(changes))
+	for i, save := range changes {
+		restore[i] = save()
 	}
 	failed := make([]bool, len(g.cards))
 	var wait sync.WaitGroup
@@ -90,8 +110,8 @@ func (g *Group) split(w kernel.Work, rows, unit int, part func(lo, hi int) kerne
 	if !slices.Contains(failed, true) {
 		return true
 	}
-	for i, x := range changes {
-		copy(x, before[i])
+	for _, f := range restore {
+		f()
 	}
 	return false
 }

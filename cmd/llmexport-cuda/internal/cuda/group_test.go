@@ -84,8 +84,20 @@ func TestGroup(t *testing.T) {
 	if !g.Compute(got) || differ(got.Codes, want.Codes)+differ(got.Scale, want.Scale)+differ(got.Zero, want.Zero) > 0 || differ(got.Codes, d.Codes) == 0 {
 		t.Error("a descent on two cards has other bits, or nothing moved")
 	}
+	r := randomRefinement(rand.New(rand.NewPCG(20, 3)), true, false)
+	r.Runs = append(r.Runs, cloneRefinement(r).Runs...)
+	gotten, wanted := cloneRefinement(r), cloneRefinement(r)
+	quant.Refine(wanted, 1)
+	if before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}; !g.Compute(gotten) || !sameRuns(gotten, wanted) || sameRuns(gotten, r) ||
+		cards[0].Spent().Products == before[0] || cards[1].Spent().Products == before[1] {
+		t.Error("a refinement on two cards has other bits, or one did all, or nothing moved")
+	}
 	got = cloneDescent(d)
 	if failAt(cards[1], 0, func() bool { return g.Compute(got) }) || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 {
 		t.Error("a card failed, and something changed")
+	}
+	gotten = cloneRefinement(r)
+	if g.Compute(gotten) || !sameRuns(gotten, r) {
+		t.Error("a card has failed, and a refinement changed something")
 	}
 }

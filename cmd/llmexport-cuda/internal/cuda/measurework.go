@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor, feedback or descent
+	Work   string  `json:"work"` // factor, feedback, descent or refinement
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
@@ -97,21 +98,27 @@ func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
 	}, times)
 }
 
+// blockSums are the sums of the rows of a damped matrix over the block of the row, and for every block the sum of them.
+func blockSums(a []float32, n, block int, ridge float32) (sums []float32, totals []float64) {
+	sums, totals = make([]float32, n), make([]float64, n/block)
+	for i := range n {
+		sum := float64(ridge)
+		for _, v := range a[i*n+i/block*block:][:block] {
+			sum += float64(v)
+		}
+		sums[i] = float32(sum)
+		totals[i/block] += sum
+	}
+	return sums, totals
+}
+
 func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {
 	const block, bits = 64, 4
 	s = Shape{min(s.Rows, measuredRows), (s.Cols + block - 1) / block * block}
 	n := s.Cols
 	d := kernel.Descent{Rows: s.Rows, Cols: n, Block: block, Sweeps: 1, Bits: bits, Target: drawn(s.Rows*n, 1), Ridge: 0.1 * float32(n),
-		Hessian: kernel.Factor{Data: definite(n), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()},
-		Sums:    make([]float32, n), Totals: make([]float64, n/block)}
-	for i := range n {
-		sum := float64(d.Ridge)
-		for _, v := range d.Hessian.Data[i*n+i/block*block:][:block] {
-			sum += float64(v)
-		}
-		d.Sums[i] = float32(sum)
-		d.Totals[i/block] += sum
-	}
+		Hessian: kernel.Factor{Data: definite(n), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}}
+	d.Sums, d.Totals = blockSums(d.Hessian.Data, n, block, d.Ridge)
 	return e.measureWork("descent", s, func() kernel.Work {
 		d := d
 		d.Codes, d.Scale, d.Zero = make([]float32, s.Rows*n), slices.Repeat([]float32{1. / 16}, s.Rows*n/block), make([]float32, s.Rows*n/block)
@@ -125,5 +132,39 @@ func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {
 	}, func(w kernel.Work) []float32 {
 		d := w.(*kernel.Descent)
 		return slices.Concat(d.Codes, d.Scale, d.Zero)
+	}, times)
+}
+
+// measureRefinement refines all rows once, in runs.
+func (e *Engine) measureRefinement(s Shape, times int) MeasuredWork {
+	const block, bits = 64, 4
+	s.Cols = (s.Cols + block - 1) / block * block
+	n := s.Cols
+	d := kernel.Refinement{Cols: n, Block: block, Sweeps: 1, Bits: bits, Ridge: 0.1 * float32(n),
+		Hessian: kernel.Factor{Data: definite(n), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}}
+	d.Sums, d.Totals = blockSums(d.Hessian.Data, n, block, d.Ridge)
+	for lo := 0; lo < s.Rows; lo += quant.CoupledRows {
+		m := min(quant.CoupledRows, s.Rows-lo)
+		x := kernel.Run{Rows: m, Errors: drawn(m*n, uint64(lo)), Outputs: definite(m)}
+		kernel.Scale(x.Errors, x.Errors, 1.1/16) // one code in eleven has a better neighbor
+		kernel.Scale(x.Outputs, x.Outputs, 1/float32(m))
+		d.Runs = append(d.Runs, x)
+	}
+	return e.measureWork("refinement", s, func() kernel.Work {
+		d := d
+		d.Runs = slices.Clone(d.Runs)
+		for i := range d.Runs {
+			x := &d.Runs[i]
+			x.Codes, x.Scale, x.Zero = bytes.Repeat([]uint8{1 << bits / 2}, x.Rows*n), slices.Repeat([]float32{1. / 16}, x.Rows*n/block), make([]float32, x.Rows*n/block)
+			for j := range x.Codes {
+				x.Codes[j] += uint8(j*7%11) - 5
+			}
+		}
+		return &d
+	}, func(w kernel.Work) { quant.Refine(w.(*kernel.Refinement), goruntime.GOMAXPROCS(0)) }, func(w kernel.Work) (all []float32) {
+		for _, x := range w.(*kernel.Refinement).Runs {
+			all = slices.Concat(all, floatsIn(x.Codes), x.Scale, x.Zero)
+		}
+		return all
 	}, times)
 }

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
@@ -21,6 +22,9 @@ func TestProve(t *testing.T) {
 	}
 	if n := e.Spent().Products; n != 2 {
 		t.Errorf("%d pieces of work, want the sample and the work", n)
+	}
+	if !e.Compute(randomRefinement(rand.New(rand.NewPCG(16, 1)), true, false)) || e.Spent().Products != 4 {
+		t.Errorf("a refinement was not done, or its sample: %d pieces of work", e.Spent().Products)
 	}
 	e.Prove()
 	samples := 0

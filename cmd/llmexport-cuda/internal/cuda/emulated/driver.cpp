@@ -1,10 +1,11 @@
 // The functions of the CUDA driver that this program uses, on a CPU: the source of the kernels is compiled for it, and the threads of
-// a block are fibers that take turns between two calls of __syncthreads. Built as a library, it takes the place of libcuda.so.1.
+// a block are fibers that take turns between two calls of __syncthreads or __syncwarp. Built as a library, it takes the place of libcuda.so.1.
 //
 // What may happen at once or later on a card does so here, too, by a generator of random numbers: copies to shared memory, and what
 // is put into a stream. What is waited for happens then at the latest.
 #include <setjmp.h>
 #include <ucontext.h>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -34,8 +35,41 @@ static ucontext_t first[threads]; // where fibers begin; later jumps need no cal
 static jmp_buf home, fiber[threads];
 static bool begun[threads], done[threads];
 static int current;
-static void __syncthreads() { if (!_setjmp(fiber[current])) _longjmp(home, 1); }
-static void __syncwarp() { __syncthreads(); } // the warps of a block wait equally often
+enum Wait : char { NOTHING, WARP, BLOCK };
+static Wait waits[threads]; // what each waits for
+static void pause(Wait w) {
+  waits[current] = w;
+  if (!_setjmp(fiber[current])) _longjmp(home, 1);
+}
+static void __syncthreads() { pause(BLOCK); }
+static void __syncwarp() { pause(WARP); }
+// Threads of a warp tell each other values.
+template <class T> static T* told(T x) {
+  static T all[threads];
+  all[current] = x;
+  __syncwarp();
+  return &all[current / 32 * 32];
+}
+static unsigned __ballot_sync(unsigned, bool x) {
+  unsigned b = 0;
+  bool* all = told(x);
+  for (int i = 0; i < 32; i++) b |= unsigned(all[i]) << i;
+  __syncwarp();
+  return b;
+}
+template <class T> T __shfl_sync(unsigned, T x, int from) {
+  T y = told(x)[from];
+  __syncwarp();
+  return y;
+}
+static double __shfl_xor_sync(unsigned m, double x, int bits) { return __shfl_sync(m, x, current % 32 ^ bits); }
+static unsigned __reduce_max_sync(unsigned, unsigned x) {
+  unsigned *all = told(x), y = *std::max_element(all, all + 32);
+  __syncwarp();
+  return y;
+}
+static unsigned __reduce_min_sync(unsigned m, unsigned x) { return ~__reduce_max_sync(m, ~x); }
+static int __ffs(unsigned x) { return __builtin_ffs(x); }
 
 struct Copy { float4* to; const float* from; };
 static std::deque<std::vector<Copy>> groups[threads]; // the last one is not committed
@@ -57,6 +91,7 @@ template <int N> void wait() {
 #include "../kernels/descent.cu"
 #include "../kernels/feedback.cu"
 #include "../kernels/factor.cu"
+#include "../kernels/refine.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -68,26 +103,43 @@ static __attribute__((noinline)) void resume() {
   setcontext(&first[current]);
 }
 
+// release lets threads go on for which all others of the warp, or of the block, wait, too. It reports whether there are any.
+static bool release() {
+  auto all = [](int lo, int hi, Wait w) {
+    bool any = false;
+    for (int t = lo; t < hi; t++) if (!done[t]) {
+      if (waits[t] != w) return false;
+      any = true;
+    }
+    for (int t = lo; t < hi; t++) waits[t] = NOTHING;
+    return any;
+  };
+  bool any = false;
+  for (int t = 0; t < threads; t += 32) any |= all(t, t + 32, WARP);
+  return any || all(0, threads, BLOCK);
+}
+
 static void run(unsigned gx, unsigned gy) {
   static std::vector<char> stacks(size_t(threads) << 15);
   for (unsigned y = 0; y < gy; y++) for (unsigned x = 0; x < gx; x++) {
     blockIdx = {int(x), int(y), 0};
     for (int t = 0; t < threads; t++) {
       begun[t] = done[t] = false;
+      waits[t] = NOTHING;
       groups[t].assign(1, {});
       getcontext(&first[t]);
       first[t].uc_stack.ss_sp = &stacks[size_t(t) << 15];
       first[t].uc_stack.ss_size = 1 << 15;
       makecontext(&first[t], thread, 0);
     }
-    for (bool any = true; any;) {
-      any = false;
+    do {
       int turn = chance() & 1 ? threads - 1 : 0; // the last thread may be the first one
-      for (int i = 0; i < threads; i++) if (int t = i ^ turn; !done[t]) {
-        any = true; current = t; threadIdx = {t, 0, 0};
+      for (int i = 0; i < threads; i++) if (int t = i ^ turn; !done[t] && !waits[t]) {
+        current = t; threadIdx = {t, 0, 0};
         resume();
       }
-    }
+    } while (release());
+    for (bool d : done) if (!d) abort(); // waits for ever
   }
 }
 
@@ -116,7 +168,7 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -131,8 +183,8 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place"};
-  for (int i = 0; i < PLACE; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread"};
+  for (int i = 0; i < SPREAD; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -188,6 +240,12 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto src = arg<float*>(a, 4);
     int rows = arg<int>(a, 5), cols = arg<int>(a, 6), subtract = arg<int>(a, 7);
     g = [=] { place(dst, panel, line, step, src, rows, cols, subtract); };
+    break;
+  }
+  case SLOPES: case MOVES: case SPREAD: {
+    auto r = arg<Refinement>(a, 0);
+    int lo = arg<int>(a, 1), sweep = arg<int>(a, 2);
+    g = [=] { (f == SLOPES ? slopes : f == MOVES ? moves : spread)(r, lo, sweep); };
     break;
   }
   }

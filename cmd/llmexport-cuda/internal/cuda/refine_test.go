@@ -1,0 +1,155 @@
+package cuda
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// randomRefinement returns a refinement of random runs of rows. Their numbers are of like sizes, or those of floats.
+func randomRefinement(r *rand.Rand, like, infinite bool) *kernel.Refinement {
+	floats := func(r *rand.Rand, n int, infinite bool) []float32 {
+		if !like {
+			return floats(r, n, infinite)
+		}
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64()) / 4
+		}
+		return x
+	}
+	moments := func(n int) []float32 {
+		h := floats(r, n*n, infinite)
+		for i := range n {
+			h[i*n+i] = 4 + r.Float32()
+			for j := range i {
+				h[i*n+j] *= 0.3
+				h[j*n+i] = h[i*n+j]
+			}
+		}
+		return h
+	}
+	d := &kernel.Refinement{Block: []int{8, 30, 32, 48, 64, 100, 128}[r.IntN(7)], Sweeps: 1 + r.IntN(3), Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0}
+	d.Cols = d.Block * (1 + r.IntN(3))
+	n, blocks, symmetric := d.Cols, d.Cols/d.Block, r.IntN(3) == 0
+	if symmetric {
+		d.Bits = 4
+	}
+	h := moments(n)
+	d.Hessian = kernel.Factor{Data: h, Layout: kernel.ByPosition, Stride: n, Version: uint64(r.IntN(2)) * kernel.NewVersion()}
+	d.Ridge = r.Float32()
+	d.Sums, d.Totals = blockSums(h, n, d.Block, d.Ridge)
+	for range 1 + r.IntN(3) {
+		m := 1 + r.IntN(120)
+		x := kernel.Run{Rows: m, Codes: make([]uint8, m*n), Scale: floats(r, m*blocks, false), Errors: floats(r, m*n, infinite), Outputs: moments(m)}
+		if !symmetric {
+			x.Zero = floats(r, m*blocks, false)
+		}
+		for i := range x.Codes {
+			x.Codes[i] = uint8(r.IntN(1 << d.Bits))
+		}
+		for _, terms := range [][]float32{x.Scale, x.Zero} {
+			for i, v := range terms {
+				if v = 0.1 * v; &terms[0] == &x.Scale[0] {
+					v += 0.3
+				}
+				if terms[i] = v; d.Half {
+					terms[i] = kernel.RoundF16(v)
+				}
+			}
+		}
+		d.Runs = append(d.Runs, x)
+	}
+	return d
+}
+
+// cloneRefinement copies what a refinement changes.
+func cloneRefinement(d *kernel.Refinement) *kernel.Refinement {
+	c := *d
+	c.Runs = slices.Clone(d.Runs)
+	for i := range c.Runs {
+		x := &c.Runs[i]
+		x.Codes, x.Scale, x.Zero = slices.Clone(x.Codes), slices.Clone(x.Scale), slices.Clone(x.Zero)
+	}
+	return &c
+}
+
+// sameRuns reports whether codes and scales are the same.
+func sameRuns(a, b *kernel.Refinement) bool {
+	return slices.EqualFunc(a.Runs, b.Runs, func(a, b kernel.Run) bool {
+		return slices.Equal(a.Codes, b.Codes) && slices.Equal(a.Scale, b.Scale) && slices.Equal(a.Zero, b.Zero)
+	})
+}
+
+// TestRefine compares codes and scales after refinements with those of the CPU, bit by bit.
+func TestRefine(t *testing.T) {
+	e := engine(t)
+	changed := 0
+	for s := range 2 * *shapes {
+		d := randomRefinement(rand.New(rand.NewPCG(14, uint64(s))), s%2 == 0, s%5 == 4)
+		if s == 1 { // nothing moves
+			for _, x := range d.Runs {
+				clear(x.Errors)
+			}
+		}
+		got, want := cloneRefinement(d), cloneRefinement(d)
+		quant.Refine(want, 1)
+		e := e
+		if s%3 == 2 { // one run fits at a time
+			e = engine(t)
+			e.limit = 0
+			for _, x := range d.Runs {
+				sum := uint64(0)
+				for _, n := range e.refinementSizes(d, []kernel.Run{x}, true) {
+					sum += n
+				}
+				e.limit = max(e.limit, sum)
+			}
+		}
+		if !e.Compute(got) {
+			t.Fatalf("refinement %d: not computed, %v", s, e.Err())
+		}
+		for i, w := range want.Runs {
+			g, before := got.Runs[i], d.Runs[i]
+			if c, a, z := differ(floatsIn(g.Codes), floatsIn(w.Codes)), differ(g.Scale, w.Scale), differ(g.Zero, w.Zero); c+a+z > 0 {
+				t.Fatalf("refinement %d, run %d of %d, %d x %d, blocks of %d, %d sweeps: %d codes, %d scales and %d zero terms differ",
+					s, i, len(want.Runs), w.Rows, d.Cols, d.Block, d.Sweeps, c, a, z)
+			}
+			if !slices.Equal(w.Codes, before.Codes) {
+				changed++
+			}
+		}
+	}
+	if changed < *shapes {
+		t.Errorf("codes of %d runs have changed", changed)
+	}
+	d := randomRefinement(rand.New(rand.NewPCG(14, 0)), true, false)
+	d.Block = refineColumns + 32
+	if e.Compute(d) || e.Err() != nil {
+		t.Errorf("wide blocks: %v", e.Err())
+	}
+}
+
+// TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
+func TestRefineFails(t *testing.T) {
+	d := randomRefinement(rand.New(rand.NewPCG(15, 1)), true, false)
+	e, got := engine(t), cloneRefinement(d)
+	e.Bound(1000)
+	if e.Compute(got) || e.Err() != nil || !sameRuns(got, d) {
+		t.Errorf("a refinement that does not fit was computed, or failed, or changed something: %v", e.Err())
+	}
+	calls := 0
+	for failed := true; failed; calls++ {
+		e := engine(t)
+		failed = !failAt(e, calls, func() bool { return e.Compute(got) })
+		if failed && (e.Err() == nil || !sameRuns(got, d) || e.Compute(got)) {
+			t.Fatalf("call %d failed: no error, or something changed, or the card was used afterwards: %v", calls, e.Err())
+		}
+	}
+	if calls < 40 || sameRuns(got, d) {
+		t.Errorf("a refinement made %d calls, and did nothing: %v", calls-1, sameRuns(got, d))
+	}
+}
