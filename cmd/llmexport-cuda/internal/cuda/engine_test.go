@@ -647,15 +647,15 @@ func TestQuantize(t *testing.T) {
 	kernel.SetDevice(e)
 	defer kernel.SetDevice(nil)
 	got := encode()
-	// The factor, the mismatch, the target and the descent.
-	if n := e.Spent().Products; n != 1+2+1+1 || e.Err() != nil {
+	// The factor, the mismatch, the target, the feedback and the descent.
+	if n := e.Spent().Products; n != 1+2+1+1+1 || e.Err() != nil {
 		t.Errorf("%d pieces of work were done on the card, %v", n, e.Err())
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Error("codes or scales differ")
 	}
-	// The card fails in the factor, the mismatch, the target and the descent.
-	for _, c := range []struct{ call, done int }{{50, 0}, {180, 1}, {270, 3}, {302, 4}} {
+	// The card fails in the factor, the mismatch, the target, the feedback and the descent.
+	for _, c := range []struct{ call, done int }{{50, 0}, {180, 1}, {270, 3}, {302, 4}, {345, 5}} {
 		e := engine(t)
 		e.slot = 1 << 18
 		kernel.SetDevice(e)
