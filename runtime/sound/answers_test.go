@@ -42,7 +42,7 @@ func check(t *testing.T, lines []byte) (n int) {
 			words := strings.Fields(question)
 			got := ""
 			switch words[0] {
-			case "whisper", "conformer":
+			case "whisper", "conformer", "usm":
 				count, err := strconv.Atoi(words[1])
 				if err != nil {
 					t.Fatal(err)

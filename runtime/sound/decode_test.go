@@ -119,7 +119,15 @@ func TestRefused(t *testing.T) {
 		if features, err := f("conformer", make([]float32, 320)); err != nil || len(features) != 2*128 {
 			t.Errorf("320 samples: %d features, %v", len(features), err)
 		}
-		if _, err := f("usm", make([]float32, 320)); !errors.Is(err, tensor.ErrUnsupported) {
+		for _, n := range []int{0, 200, 351} {
+			if _, err := f("usm", make([]float32, n)); !errors.Is(err, tensor.ErrUnsupported) {
+				t.Errorf("%d samples: %v", n, err)
+			}
+		}
+		if features, err := f("usm", make([]float32, 352)); err != nil || len(features) != 128 {
+			t.Errorf("352 samples: %d features, %v", len(features), err)
+		}
+		if _, err := f("gammatone", make([]float32, 320)); !errors.Is(err, tensor.ErrUnsupported) {
 			t.Errorf("features of another kind: %v", err)
 		}
 	}

@@ -14,7 +14,7 @@ type kind struct {
 
 // kinds are those that the engine computes for a value of audio_type.
 var kinds = map[string]kind{
-	"whisper": {Whisper, LibraryWhisper}, "conformer": {Conformer, LibraryConformer},
+	"whisper": {Whisper, LibraryWhisper}, "conformer": {Conformer, LibraryConformer}, "usm": {USM, LibraryUSM},
 }
 
 // Known reports whether there are features for a value of audio_type.

@@ -3,6 +3,7 @@ and the answer:
 
     whisper 16000        whisper_fbank without padding of that many samples: SHA-256 of float32 [128, frames]
     conformer 16000      the same for conformer_fbank
+    usm 16000            the same for usm_fbank, of engines from 3.6.0 on
     load files/8000.wav  MNN.audio.load at 16 kHz: the number of samples, and SHA-256 of float32
 
 answers.txt was recorded with MNN 3.6.1:
@@ -42,6 +43,12 @@ def features(count):
     return digest(conformer(wave(int(count))))
 
 
+def universal(count):
+    from conformer import usm
+
+    return digest(usm(wave(int(count))))
+
+
 def load(name):
     import MNN.audio
 
@@ -50,7 +57,7 @@ def load(name):
     return f"{samples.size} {digest(samples)}"
 
 
-answers = {"whisper": whisper, "conformer": features, "load": load}
+answers = {"whisper": whisper, "conformer": features, "usm": universal, "load": load}
 
 for line in sys.stdin:
     question = line.partition(" = ")[0].strip()
