@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/sound"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -16,7 +18,12 @@ type Ear struct {
 	exe   backend.Executable
 	state backend.State
 	most  int // frames of a clip
+	// factor, if not 0, is what the engine multiplies rows by. Such an ear reads frames one after the other.
+	factor float32
 }
+
+// usm is the audio_type of Gemma 4.
+const usm = "usm"
 
 // NewEar compiles the part of a package that reads sound.
 func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
@@ -31,6 +38,8 @@ func NewEar(p *Package, b backend.Backend, o Options) (*Ear, error) {
 	// The engine cuts clips unless the graph has a mask as well.
 	e := &Ear{pkg: p, exe: exe, state: exe.NewState(), most: cutFrames}
 	switch {
+	case p.Config.AudioType == usm:
+		e.factor = 1 / float32(mnn.USMDivisor(p.Config.HiddenSize))
 	case p.Config.AudioType == "conformer":
 		e.most = distanceFrames
 	case part.reads("attention_mask"):
@@ -73,6 +82,13 @@ func (e *Ear) Wave(ctx context.Context, wave []float32) (Picture, error) {
 func (e *Ear) Features(ctx context.Context, features []float32) (Picture, error) {
 	e.state.Reset()
 	frames := len(features) / sound.Mels
+	if e.factor != 0 {
+		each := make([]float32, len(features))
+		for i, v := range features {
+			each[i%frames*sound.Mels+i/frames] = v
+		}
+		features = each
+	}
 	rows, err := e.exe.Run(ctx, []backend.State{e.state}, backend.Call{Embeddings: features, Tokens: frames, All: true})
 	if err != nil {
 		return Picture{}, err
@@ -80,7 +96,11 @@ func (e *Ear) Features(ctx context.Context, features []float32) (Picture, error)
 	if h := e.pkg.Config.HiddenSize; len(rows) == 0 || len(rows)%h != 0 {
 		return Picture{}, fmt.Errorf("a clip becomes %d values, not rows of %d: %w", len(rows), h, tensor.ErrCorrupt)
 	}
-	return newClip(slices.Clone(rows), len(rows)/e.pkg.Config.HiddenSize), nil
+	rows = slices.Clone(rows)
+	if e.factor != 0 {
+		kernel.Scale(rows, rows, e.factor)
+	}
+	return newClip(rows, len(rows)/e.pkg.Config.HiddenSize), nil
 }
 
 // Hear reads a clip of samples at [sound.Rate] as a prompt: its rows, and the tokens in place of which they are put.

@@ -225,15 +225,15 @@ func (p *picturePrompt) shown(ctx context.Context, t *runtime.Tower) (list []run
 		if err != nil {
 			return nil, nil, err
 		}
-		list, rows = append(list, seen), append(rows, p.unmarked(seen.Rows)...)
+		list, rows = append(list, seen), append(rows, unmarked(seen.Rows, p.width, p.hidden)...)
 	}
 	return list, rows, nil
 }
 
 // unmarked are rows of the package without the columns that the source does not have.
-func (p *picturePrompt) unmarked(rows []float32) (out []float32) {
-	for row := range slices.Chunk(rows, p.width) {
-		out = append(out, row[:p.hidden]...)
+func unmarked(rows []float32, width, hidden int) (out []float32) {
+	for row := range slices.Chunk(rows, width) {
+		out = append(out, row[:hidden]...)
 	}
 	return out
 }

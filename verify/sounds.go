@@ -63,8 +63,10 @@ func (sounds) Check(ctx context.Context, s *Subject) (Finding, error) {
 // soundPrompt is a prompt with clips, and what the source makes of it.
 type soundPrompt struct {
 	shownPrompt
-	waves    [][]float32
-	features [][]float32 // those of the engine
+	waves [][]float32
+	// width is the number of columns of the package's rows, hidden of the source's.
+	width, hidden int
+	features      [][]float32 // those of the engine
 }
 
 // clipSeconds are the lengths of the clips of a prompt. The first has an even number of frames in each step of the encoder, the second
@@ -77,7 +79,8 @@ func newSoundPrompt(ctx context.Context, s *Subject) (*soundPrompt, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, p := s.Package.Config, &soundPrompt{shownPrompt: shownPrompt{words: windows[0]}}
+	c := s.Package.Config
+	p := &soundPrompt{shownPrompt: shownPrompt{words: windows[0]}, width: c.HiddenSize, hidden: s.Source.Model.Hidden}
 	mark := func(word string) {
 		if id, ok := s.Source.Tokenizer.ID(word); ok {
 			p.tokens = append(p.tokens, id)
@@ -141,7 +144,7 @@ func (p *soundPrompt) heard(ctx context.Context, ear *runtime.Ear) (list []runti
 		if err != nil {
 			return nil, nil, err
 		}
-		list, rows = append(list, x), append(rows, x.Rows...)
+		list, rows = append(list, x), append(rows, unmarked(x.Rows, p.width, p.hidden)...)
 	}
 	return list, rows, nil
 }

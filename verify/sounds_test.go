@@ -26,6 +26,8 @@ const (
 	omni    = families + "qwen2_5_omni"
 	pieces  = families + "qwen2_5_omni_thinker-odd"
 	formers = families + "lfm2_audio"
+	nearby  = families + "gemma4-hearing-wide"
+	far     = families + "gemma4-hearing-far"
 )
 
 // goodHearing and goodExact make, once, packages that read sound.
@@ -34,6 +36,8 @@ var (
 	goodExact   = sync.OnceValues(func() (string, error) { return exportSeeing(exact, "quantize: {bits: 16}") })
 	goodOmni    = sync.OnceValues(func() (string, error) { return exportSeeing(omni, "quantize: {bits: 16}") })
 	goodFormers = sync.OnceValues(func() (string, error) { return exportSeeing(formers, "quantize: {bits: 16}") })
+	goodNearby  = sync.OnceValues(func() (string, error) { return exportSeeing(nearby, "target: {engine: \"3.6\"}\nquantize: {bits: 16}") })
+	goodFar     = sync.OnceValues(func() (string, error) { return exportSeeing(far, "target: {engine: \"3.6\"}\nquantize: {bits: 16}") })
 	goodPieces  = sync.OnceValues(func() (string, error) { return exportSeeing(pieces, "quantize: {bits: 16}") })
 )
 
@@ -148,6 +152,45 @@ func TestConformer(t *testing.T) {
 	}
 }
 
+// The same for an encoder whose states attend to near ones.
+func TestNearStates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	const encoder = "audio.mnn at the source's precision"
+	other := func(name string, change func(inputs []int32)) func(e *edition) {
+		return func(e *edition) {
+			e.partGraph(mnn.AudioPart, func(g *mnn.Graph) {
+				_, a := op(e.t, g, name)
+				change(a.Inputs)
+			})
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		damage func(e *edition)
+		fails  []string
+	}{
+		{"good", func(*edition) {}, nil},
+		{"frames in another order", other("/conv.1/nine", func(in []int32) { in[0], in[1] = in[1], in[0] }), []string{"sounds"}},
+		{"distances of no matter", other("/layers.0/self_attn/scores_by_distance", func(in []int32) { in[1] = in[0] }), []string{"sounds"}},
+		{"states that are too far away", other("/layers.0/self_attn/scores_masked", func(in []int32) { in[1] = in[0] }), []string{"sounds"}},
+		{"later rows in a convolution", other("/layers.0/conv/padded", func(in []int32) { in[0], in[1] = in[1], in[0] }), []string{"sounds"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			detail := "on a prompt with 2 clips"
+			if c.fails != nil {
+				detail = encoder
+			}
+			last := judged(t, nearby, goodNearby, c.damage, c.fails, detail)
+			if kl := last.Value["kl_features"]; c.fails == nil && !(kl > 0 && kl < 1e-6) {
+				t.Errorf("the engine's features cost %g nats", kl)
+			}
+		})
+	}
+}
+
 // openEar opens a package and its encoder of sound.
 func openEar(t *testing.T, good func() (string, error)) (*runtime.Package, *runtime.Ear) {
 	t.Helper()
@@ -186,10 +229,29 @@ func TestConformerLengths(t *testing.T) {
 	}
 }
 
+// Clips become rows for each 40 ms of the frames that the engine has and one more, or are refused with the reason.
+func TestNearLengths(t *testing.T) {
+	t.Parallel()
+	p, ear := openEar(t, goodFar)
+	for samples, want := range map[int]string{
+		200: "too short", 479: "too short", 480: "1 rows", 831: "1 rows", 832: "2 rows", 16000: "25 rows", 30*16000 + 160: "longer than the 30 s",
+	} {
+		got := ""
+		if heard, err := ear.Wave(t.Context(), make([]float32, samples)); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(len(heard.Rows)/p.Config.HiddenSize, " rows")
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%d samples: %s, want %s", samples, got, want)
+		}
+	}
+}
+
 // A package that reads sound has the logits of transformers in a whole conversation: two clips, steps, a third clip, and again after a reset.
 func TestSoundConversation(t *testing.T) {
 	t.Parallel()
-	for checkpoint, export := range map[string]func() (string, error){exact: goodExact, omni: goodOmni, formers: goodFormers} {
+	for checkpoint, export := range map[string]func() (string, error){exact: goodExact, omni: goodOmni, formers: goodFormers, far: goodFar} {
 		dir, err := export()
 		if err != nil {
 			t.Fatal(err)

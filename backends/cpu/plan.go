@@ -217,7 +217,7 @@ func (p *planner) input(n *node, op *mnn.Op, prm *mnn.Input) error {
 		case mnn.PaddedInput:
 			v.shape = []int{1, p.tokens, p.f.key.width}
 		case mnn.FeaturesInput:
-			v.shape = []int{1, p.f.key.width, p.tokens}
+			v.shape = ops.Features(prm, p.tokens, p.f.key.width)
 		}
 		v.buffer.uses++ // calls write it before the first step
 		p.f.embeddings = append(p.f.embeddings, v.floats())

@@ -314,14 +314,14 @@ func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 	return []ops.Tensor{sum, y}, err
 }
 
-// input returns an input as the engine feeds it: pictures, features of sound [1, features, frames], embeddings [tokens, 1, hidden], a mask
+// input returns an input as the engine feeds it: pictures, features of sound (see [ops.Features]), embeddings [tokens, 1, hidden], a mask
 // of rank 0 that means causal or those of [WindowMask] or of a text without padding, positions [1, tokens], and the index of the first
 // position whose logits are wanted.
 func (r *run) input(name string, p *mnn.Input) (ops.Tensor, error) {
 	c := r.call
 	switch name {
 	case mnn.FeaturesInput:
-		return ops.Tensor{Shape: []int{1, len(c.Embeddings) / c.Tokens, c.Tokens}, Floats: c.Embeddings}, nil
+		return ops.Tensor{Shape: ops.Features(p, c.Tokens, len(c.Embeddings)/c.Tokens), Floats: c.Embeddings}, nil
 	case mnn.PatchesInput:
 		return ops.Tensor{Shape: []int{c.Tokens, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case mnn.PaddedInput:

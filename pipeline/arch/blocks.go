@@ -122,7 +122,10 @@ func (g *GatedConv) linears(f func(string, *Linear)) {
 	each(f, []string{"conv.in", "conv.out"}, &g.In, &g.Out)
 }
 
-func (g *GatedConv) vectors(f func(Weight)) { some(f, g.Kernel, g.Bias) }
+func (g *GatedConv) vectors(f func(Weight)) {
+	some(f, g.Kernel, g.Bias)
+	g.Norm.vectors(f)
+}
 
 func (n *DeltaNet) linears(f func(string, *Linear)) {
 	each(f, []string{"delta.qkv", "delta.z", "delta.b", "delta.a", "delta.out"}, &n.QKV, &n.Z, &n.B, &n.A, &n.Out)

@@ -175,7 +175,7 @@ type Branch struct {
 }
 
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
-// [*Experts], [*Sum], [*Injection], [*ShortConv], [*GatedConv], [*DeltaNet], [*Mamba2].
+// [*Experts], [*Sum], [*Injection], [*ShortConv], [*GatedConv], [*NearAttention], [*DeltaNet], [*Mamba2].
 type Block interface {
 	// linears calls f with every linear layer and its name within the layer, in the order of the computation.
 	linears(f func(name string, l *Linear))
@@ -369,11 +369,14 @@ type ShortConv struct {
 // GatedConv is the convolution of a Conformer (Gulati et al., arXiv 2005.08100), of each element of a row alone, with zeros on both sides:
 //
 //	a, b = In x, in halves
-//	y = Out · silu(Kernel * (a · sigmoid(b)) + Bias)
+//	y = Out · silu(Norm(Kernel * (a · sigmoid(b)) + Bias))
 type GatedConv struct {
 	In     Linear // [2*Hidden, Hidden]
-	Kernel Weight // [Hidden, an odd number of taps]
-	Bias   Weight // [Hidden]
+	Kernel Weight // [Hidden, an odd number of taps, or with Causal any]
+	Bias   Weight // [Hidden], or without tensor
+	// Causal: the last tap is that of the row itself.
+	Causal bool
+	Norm   *Norm // or nil
 	Out    Linear
 }
 

@@ -18,11 +18,11 @@ import (
 // With Subsampling, which is that of Conformers, there are neither positions nor means, and every state after the layers becomes a row:
 //
 //	x = Subsampling(features), then the layers
-//	rows = Out · GELU(Between · PostNorm(x))
+//	rows = Out · GELU(Between · PostNorm(x)), or with BetweenNorm Out · BetweenNorm(Between · x)
 type Ear struct {
 	// ModelType is the checkpoint's word for the transformer.
 	ModelType string
-	// Features is the engine's word for features, [WhisperFeatures] or [ConformerFeatures].
+	// Features is the engine's word for features, [WhisperFeatures], [ConformerFeatures] or [USMFeatures].
 	Features string
 	// Mels is the number of features of a frame, Frames the largest number of frames.
 	Mels, Frames int
@@ -39,6 +39,12 @@ type Ear struct {
 
 	Subsampling *Subsampling // or nil
 	Between     Linear       // of an ear with Subsampling, else without tensor
+	BetweenNorm *Norm        // or nil
+
+	// Scale multiplies rows; 0 stands for 1. It undoes what the text model multiplies token rows by.
+	Scale float64
+	// Tail, if it has a tensor, are the columns that rows have after those of the stream, see [Tower].
+	Tail Weight
 
 	// Pad is the id in place of which rows are put. Start and End are the words that prompts have around a clip; empty without any.
 	Pad        int
@@ -51,6 +57,7 @@ type Ear struct {
 const (
 	WhisperFeatures   = "whisper"
 	ConformerFeatures = "conformer"
+	USMFeatures       = "usm"
 )
 
 // Subsampling makes states of features: convolutions of the plane [frames, Mels] and one frame of zeros after it, one after the other, and a
@@ -61,6 +68,10 @@ type Subsampling struct {
 	Convolutions []Convolution // of kernels of 3 or 1 with steps of 2 or 1
 	Out          Linear
 	Scale        float64 // 0 stands for 1
+	// LastTwice: the frame after the last is the last once more, because the engine has one frame fewer than the library.
+	LastTwice bool
+	// ByFeature: the order is [feature, channel].
+	ByFeature bool
 }
 
 // Size returns the edge of the result for an edge of the plane.
@@ -112,14 +123,9 @@ func RelativeRates(hidden int) []float64 {
 
 // Sinusoids are the positions of the states of a piece, [Piece/2, Hidden].
 func (e *Ear) Sinusoids() []float32 {
-	half := e.Hidden / 2
 	out := make([]float32, e.Piece/2*e.Hidden)
 	for t := range e.Piece / 2 {
-		for k := range half {
-			angle := float64(float32(t) * float32(kernel.Exp(-math.Ln10*4/float64(half-1)*float64(k))))
-			sin, cos := kernel.Sincos(angle)
-			out[t*e.Hidden+k], out[t*e.Hidden+half+k] = float32(sin), float32(cos)
-		}
+		sinusoids(out[t*e.Hidden:(t+1)*e.Hidden], t)
 	}
 	return out
 }
@@ -132,11 +138,12 @@ func (e *Ear) weights(f func(Weight)) {
 		}
 		s.Out.weights(f)
 		e.Between.weights(f)
+		e.BetweenNorm.vectors(f)
 	} else {
 		e.First.weights(f)
 		e.Second.weights(f)
 	}
-	some(f, e.Positions)
+	some(f, e.Positions, e.Tail)
 	for _, layer := range e.Layers {
 		layer.weights(f)
 	}

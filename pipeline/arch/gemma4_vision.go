@@ -109,12 +109,14 @@ func (v *vision) gemma4Layers() {
 }
 
 // bounded adds the bounds of a matrix by its name, if matrices have them.
-func (v *vision) bounded(name string, l Linear) Linear {
-	if !v.clipped {
+func (v *vision) bounded(name string, l Linear) Linear { return bounded(v.view, v.clipped, name, l) }
+
+func bounded(view func(View) Weight, clipped bool, name string, l Linear) Linear {
+	if !clipped {
 		return l
 	}
 	bound := func(of string) Weight {
-		return v.view(View{Name: name + "." + of + ".flat", Tensor: name + "." + of, Rows: 1, Flat: true})
+		return view(View{Name: name + "." + of + ".flat", Tensor: name + "." + of, Rows: 1, Flat: true})
 	}
 	l.Clip = &Clip{InLow: bound("input_min"), InHigh: bound("input_max"), OutLow: bound("output_min"), OutHigh: bound("output_max")}
 	return l

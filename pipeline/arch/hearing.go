@@ -10,6 +10,9 @@ type hearing struct {
 	prefix string
 	views  []View
 	skips  []Skip
+	// eps is that of norms whose file says so, clipped that matrices have bounds of what they read and compute.
+	eps     float64
+	clipped bool
 }
 
 // engineMels is the number of features that the engine computes of a frame.

@@ -80,9 +80,10 @@ var multimodals = map[string]multimodal{
 	}, nil, qwen3VLTower},
 }
 
-// ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object.
+// ears describe towers that read sound, whose rows have width elements, by "model_type". They return nil if audio_config is no object, or if it
+// may be left out and there is none.
 var ears = map[string]func(c *Config, width int) *hearing{
-	"lfm2_audio": lfm2AudioEar, "qwen2_5_omni": omniEar, "qwen2_5_omni_thinker": omniEar, "qwen2_audio": qwen2AudioEar,
+	"gemma4": gemma4Ear, "lfm2_audio": lfm2AudioEar, "qwen2_5_omni": omniEar, "qwen2_5_omni_thinker": omniEar, "qwen2_audio": qwen2AudioEar,
 }
 
 // outerInert are the keys outside text_config that do not concern text.
@@ -186,22 +187,29 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
+	tail := Weight{}
+	if p := d.PerLayer; p != nil && (v != nil || h != nil) {
+		table := p.Table
+		row := View{
+			Name: strings.TrimSuffix(table.Tensor, ".weight") + "_of_pad", Tensor: table.Tensor, Rows: table.Cols,
+			Runs: []Run{{Start: p.Pad * table.Cols, Count: table.Cols}},
+		}
+		tail, d.Views = Weight{row.Name, row.Rows, row.Cols}, append(d.Views, row)
+	}
 	if v != nil {
 		c.towers, d.Inserted, d.Deep = append(c.towers, v.t), true, len(v.t.Deep)
 		if d.EmbeddingScale != 0 {
 			v.t.Scale = 1 / d.EmbeddingScale
 		}
-		if p := d.PerLayer; p != nil {
-			if v.marked {
-				text.Refuse("use_bidirectional_attention", "\"vision\" is not supported together with hidden_size_per_layer_input: both need columns of rows")
-				return nil, problems{scope: configName, list: c.problems}
+		if v.marked && (d.PerLayer != nil || h != nil) {
+			other := "hidden_size_per_layer_input"
+			if d.PerLayer == nil {
+				other = "audio_config"
 			}
-			table := p.Table
-			v.t.Tail = v.view(View{
-				Name: strings.TrimSuffix(table.Tensor, ".weight") + "_of_pad", Tensor: table.Tensor, Rows: table.Cols,
-				Runs: []Run{{Start: p.Pad * table.Cols, Count: table.Cols}},
-			})
+			text.Refuse("use_bidirectional_attention", "\"vision\" is not supported together with %s: both need columns of rows", other)
+			return nil, problems{scope: configName, list: c.problems}
 		}
+		v.t.Tail = tail
 		if v.marked {
 			v.t.Marks = marksOf(d.Hidden)
 			table := View{Tensor: d.Embedding.Tensor, Rows: d.Vocab, Cols: d.Hidden + v.t.Marks, Zeros: v.t.Marks}
@@ -216,11 +224,14 @@ func (m multimodal) describe(c *Config) (*Decoder, error) {
 		d.Views, d.Skips = append(d.Views, v.views...), append(d.Skips, v.skips...)
 	}
 	if h != nil {
-		c.ear, d.Inserted = h.e, true
+		c.ear, d.Inserted, h.e.Tail = h.e, true, tail
+		if d.EmbeddingScale != 0 {
+			h.e.Scale = 1 / d.EmbeddingScale
+		}
 		d.Views, d.Skips = append(d.Views, h.views...), append(d.Skips, h.skips...)
 	}
 	b := builder{d: d}
-	if v != nil && c.family == "gemma4" {
+	if v != nil && h == nil && c.family == "gemma4" {
 		b.skip("audio tower", true, audioTensors)
 	}
 	if v == nil && h == nil {

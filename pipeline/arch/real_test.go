@@ -58,7 +58,7 @@ var hubFiles = []struct {
 	{"gemma-3-1b-it", 999_885_952, nil},
 	{"gemma-3-4b-it", 4_300_079_472, nil},
 	{"gemma-4-31B-it", 31_273_088_876, nil},
-	{"gemma-4-E4B-it", 7_632_344_554, nil},
+	{"gemma-4-E4B-it", 7_941_101_802, nil},
 	{"gemma-7b", 8_537_680_896, nil},
 	{"glm-4-9b", 9_399_951_360, nil},
 	{"gpt-oss-20b", 20_914_757_184, stackedTensorsOf("mlp", 24, 32, 2880, 2880, true)},

@@ -24,14 +24,16 @@ type StageBlock struct {
 
 // Convolution is one of a square with zeros around it, as many as keep its size if Stride is 1.
 //
-//	y = act(s ⊙ (Weight * x + Bias)), s = sigmoid(Expand · relu(Reduce · mean of all places)), or 1 without Reduce
+//	y = act(Norm(s ⊙ (Weight * x + Bias))), s = sigmoid(Expand · relu(Reduce · mean of all places)), or 1 without Reduce
 type Convolution struct {
 	// Linear is [Out, In*Kernel*Kernel] in the order [channel, y, x], or with Each [Out, Kernel*Kernel]: then each of the In channels alone
 	// makes Out/In of the results, which follow one another.
 	Linear
 	In, Kernel, Stride int
 	Each               bool
+	ChannelsLast       bool // the order is [y, x, channel]
 	Reduce, Expand     Linear
+	Norm               *Norm      // of the channels of a place, or nil
 	Activation         Activation // or empty
 }
 
@@ -45,6 +47,7 @@ func (c *Convolution) Out(side int) int { return (side-1)/c.Stride + 1 }
 func (c *Convolution) weights(f func(Weight)) {
 	c.Linear.weights(f)
 	some(f, c.Reduce.Weight, c.Reduce.Bias, c.Expand.Weight, c.Expand.Bias)
+	c.Norm.vectors(f)
 }
 
 // weights calls f with every slot that needs a tensor.

@@ -86,7 +86,8 @@ func modelSummary(m *Model) []string {
 			flag(fmt.Sprintf(" in pieces of %d", e.Piece), e.Piece > 0), e.Rows(e.Frames), e.Hidden, e.Out.Weight.Rows,
 			flag(" behind"+describeNorm(e.PostNorm), e.PostNorm != nil), e.Pad, e.Start, e.End))
 		if s := e.Subsampling; s != nil {
-			lines = append(lines, fmt.Sprintf("ear from %s%s, to %d", describeStage(&Stage{Enter: s.Convolutions}), given(" times", s.Scale), e.Between.Weight.Rows))
+			lines = append(lines, fmt.Sprintf("ear from %s%s, to %d%s%s", describeStage(&Stage{Enter: s.Convolutions}), given(" times", s.Scale), e.Between.Weight.Rows,
+				flag(" norm"+describeNorm(e.BetweenNorm), e.BetweenNorm != nil), flag(fmt.Sprintf(" and %d columns", e.Tail.Rows), e.Tail.Tensor != "")))
 		}
 		for _, line := range summary(&Decoder{Layers: e.Layers})[1:] {
 			lines = append(lines, "ear "+line)
@@ -106,7 +107,8 @@ func describeStage(s *Stage) string {
 	var words []string
 	convolution := func(name string, c *Convolution) {
 		words = append(words, fmt.Sprintf("%s %d to %d by %d step %d%s%s%s", name, c.In, c.Weight.Rows, c.Kernel, c.Stride, flag(" each", c.Each),
-			flag(fmt.Sprintf(" excited by %d", c.Reduce.Weight.Rows), c.Reduce.Weight.Tensor != ""), flag(" "+string(c.Activation), c.Activation != "")))
+			flag(fmt.Sprintf(" excited by %d", c.Reduce.Weight.Rows), c.Reduce.Weight.Tensor != ""), flag(" norm"+describeNorm(c.Norm), c.Norm != nil)+
+				flag(" "+string(c.Activation), c.Activation != "")))
 	}
 	for i := range s.Enter {
 		convolution("enter", &s.Enter[i])
@@ -223,7 +225,13 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 	case *Injection:
 		return fmt.Sprintf("injection of %d at %d %s", x.Gate.Weight.Rows, x.At, x.Activation)
 	case *GatedConv:
+		if x.Causal {
+			return fmt.Sprintf("conv of %d taps before norm%s%s", x.Kernel.Cols, describeNorm(x.Norm), flag(" bounded", x.In.Clip != nil))
+		}
 		return fmt.Sprintf("conv of %d taps around", x.Kernel.Cols)
+	case *NearAttention:
+		return fmt.Sprintf("attention of %d heads of %d to %d before and %d after, distances from %d, keys times %.4g, cap %g%s", x.Heads, x.HeadDim, x.Past,
+			x.Future, x.Shift, x.KeyScale, x.Cap, flag(" bounded", x.Q.Clip != nil))
 	case *ShortConv:
 		return fmt.Sprintf("conv of %d taps%s", len(x.Taps), flag(" bias", x.Bias.Tensor != ""))
 	case *DeltaNet:

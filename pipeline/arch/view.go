@@ -80,6 +80,8 @@ const (
 	NegExp   Map = "-exp(w)"
 	Softplus Map = "softplus(w)"
 	UnitRows Map = "w/|w|" // rows of length 1, as NormHead of Baichuan 2 has them
+	// ChannelsLast makes a row [y, x, channel] of one [channel, y, x], of kernels of 3 x 3.
+	ChannelsLast Map = "w[y,x,c]"
 )
 
 // Skip selects tensors that are not part of the described model.

@@ -178,9 +178,14 @@ func (r *viewReader) compute(p []byte, run Run, off, first, width int64) error {
 
 // apply computes map and scale.
 func (v *View) apply(x []float32, run Run) {
-	if v.Map == UnitRows {
+	switch v.Map {
+	case UnitRows:
 		for row := range slices.Chunk(x, v.width()) {
 			unit(row)
+		}
+	case ChannelsLast:
+		for row := range slices.Chunk(x, v.width()) {
+			channelsLast(row)
 		}
 	}
 	for i, w := range x {
@@ -210,6 +215,15 @@ func unit(row []float32) {
 	for i, w := range row {
 		row[i] = float32(float64(w) / length)
 	}
+}
+
+// channelsLast turns a row of kernels of 3 x 3.
+func channelsLast(row []float32) {
+	turned, channels := make([]float32, len(row)), len(row)/9
+	for i, w := range row {
+		turned[i%9*channels+i/9] = w
+	}
+	copy(row, turned)
 }
 
 // fold computes rows of a convolution with its norm, or their biases, from row at on.

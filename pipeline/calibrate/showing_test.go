@@ -98,7 +98,7 @@ func shownJob(t *testing.T, family string, methods ...quant.Method) (j job, held
 
 // shownFamilies have all kinds of towers and projectors.
 var shownFamilies = []string{"llava", "gemma3", "smolvlm", "internvl", "lfm2_vl", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",
-	"glm_ocr", "qwen2_audio", "qwen2_5_omni", "gemma4", "lfm2_audio", "minicpmv"}
+	"glm_ocr", "qwen2_audio", "qwen2_5_omni", "gemma4", "lfm2_audio", "minicpmv", "gemma4-hearing"}
 
 // A walk takes pictures through towers, and prompts with them through the text model, as forward does.
 func TestShownWalk(t *testing.T) {

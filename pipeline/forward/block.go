@@ -51,6 +51,8 @@ func newBlock(b arch.Block) (block, error) {
 		return shortConv{b}, nil
 	case *arch.GatedConv:
 		return gatedConv{b}, nil
+	case *arch.NearAttention:
+		return nearAttention{b}, nil
 	case *arch.DeltaNet:
 		return delta{b}, nil
 	case *arch.Mamba2:

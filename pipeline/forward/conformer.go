@@ -27,6 +27,7 @@ func newConformer(e *arch.Ear, src tensor.Source, threads int) (*Ear, error) {
 	err := cmp.Or(
 		m.checkLinear("states", &s.Out, e.Hidden, channels*s.Size(e.Mels)),
 		m.checkNorm("norm after the layers", e.PostNorm, e.Hidden),
+		m.checkNorm("norm in the projector", e.BetweenNorm, e.Between.Weight.Rows),
 		m.checkLinear("projector, first layer", &e.Between, e.Between.Weight.Rows, e.Hidden),
 		m.checkLinear("projector", &e.Out, e.Out.Weight.Rows, e.Between.Weight.Rows),
 		m.checkLayers(),
@@ -45,16 +46,22 @@ func (e *Ear) subsampled(ctx context.Context, features []float32) ([]float32, er
 	for i, v := range features {
 		x.rows[i%n*d.Mels+i/n] = v
 	}
+	if s.LastTwice {
+		copy(x.rows[n*d.Mels:], x.rows[(n-1)*d.Mels:])
+	}
 	for i := range s.Convolutions {
 		if err := e.convolve(ctx, &x, &s.Convolutions[i]); err != nil {
 			return nil, err
 		}
 	}
-	y := make([]float32, len(x.rows)) // of each state, [channel, feature]
-	channels := len(x.rows) / (x.height * x.width)
-	for i, v := range x.rows {
-		place, channel := i/channels, i%channels
-		y[place/x.width*x.width*channels+channel*x.width+place%x.width] = v
+	y := x.rows
+	if !s.ByFeature {
+		y = make([]float32, len(x.rows)) // of each state, [channel, feature]
+		channels := len(x.rows) / (x.height * x.width)
+		for i, v := range x.rows {
+			place, channel := i/channels, i%channels
+			y[place/x.width*x.width*channels+channel*x.width+place%x.width] = v
+		}
 	}
 	y, err := e.product(ctx, y, &s.Out)
 	if err == nil {

@@ -31,9 +31,17 @@ func conformerLayer() (*arch.Decoder, *memory) {
 	}, m.memory
 }
 
-// The gradients of a layer of a Conformer are right, and the same for every number of threads.
+// The gradients of a layer of a Conformer are right, and the same for every number of threads; also with a norm and without later rows.
 func TestConformerGradients(t *testing.T) {
+	t.Run("around", func(t *testing.T) { testConformerGradients(t, false) })
+	t.Run("before", func(t *testing.T) { testConformerGradients(t, true) })
+}
+
+func testConformerGradients(t *testing.T, causal bool) {
 	d, src := conformerLayer()
+	if c := d.Layers[0][2].Block.(*arch.GatedConv); causal {
+		c.Causal, c.Norm, c.Bias = true, d.Layers[0][2].Norm, arch.Weight{}
+	}
 	windows := someWindows()
 	_, dh, weights := backward(t, load(t, newModel(t, d, src, 1)), windows)
 	if _, got, gotWeights := backward(t, load(t, newModel(t, d, src, 7)), windows); !slices.Equal(got, dh) || !maps.EqualFunc(gotWeights, weights, slices.Equal) {
@@ -54,7 +62,8 @@ func TestConformerErrors(t *testing.T) {
 		"content":          func(a *arch.Attention, _ *arch.GatedConv) { a.Relative.Content.Rows++ },
 		"keys":             func(a *arch.Attention, _ *arch.GatedConv) { a.Relative.Keys.Weight.Cols-- },
 		"even taps":        func(_ *arch.Attention, c *arch.GatedConv) { c.Kernel.Cols = 8 },
-		"no bias":          func(_ *arch.Attention, c *arch.GatedConv) { c.Bias = arch.Weight{} },
+		"bias":             func(_ *arch.Attention, c *arch.GatedConv) { c.Bias.Rows++ },
+		"norm":             func(_ *arch.Attention, c *arch.GatedConv) { c.Norm = &arch.Norm{Gamma: c.Kernel, Eps: 1e-6} },
 	} {
 		d, src := conformerLayer()
 		change(d.Layers[0][1].Block.(*arch.Attention), d.Layers[0][2].Block.(*arch.GatedConv))

@@ -94,18 +94,23 @@ func (e *Ear) finish(ctx context.Context, x []float32, n int) ([]float32, error)
 	if d.Subsampling == nil {
 		x = means(x, d.Hidden, d.Rows(n))
 	}
-	norm, err := e.pass.readNorm(d.PostNorm, e.pass.vector)
-	if err != nil {
-		return nil, err
-	}
-	norm.apply(x, x)
-	if d.Subsampling != nil {
+	err := e.norm(x, d.PostNorm)
+	if d.Subsampling != nil && err == nil {
 		if x, err = e.product(ctx, x, &d.Between); err != nil {
 			return nil, err
 		}
-		(&activation{Activation: arch.GELU}).apply(x, x)
+		if d.BetweenNorm != nil {
+			err = e.norm(x, d.BetweenNorm)
+		} else {
+			(&activation{Activation: arch.GELU}).apply(x, x)
+		}
 	}
-	return e.product(ctx, x, &d.Out)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := e.product(ctx, x, &d.Out)
+	e.pass.scaleAll(rows, d.Scale)
+	return rows, err
 }
 
 // states returns n states before the layers, of frames with one before the first and one after the last that is read.

@@ -226,3 +226,16 @@ func (o *outer) product(ctx context.Context, x []float32, l *arch.Linear) ([]flo
 	}
 	return y, o.pass.linear(ctx, x, n, output{l, y})
 }
+
+// norm normalises rows in place; nil leaves them as they are.
+func (o *outer) norm(x []float32, n *arch.Norm) error {
+	if n == nil {
+		return nil
+	}
+	norm, err := o.pass.readNorm(n, o.pass.vector)
+	if err != nil {
+		return err
+	}
+	norm.apply(x, x)
+	return nil
+}

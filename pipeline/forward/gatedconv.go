@@ -16,12 +16,12 @@ type gatedConv struct{ *arch.GatedConv }
 
 func (c gatedConv) check(m *Model) error {
 	hidden, taps := m.decoder.Hidden, c.Kernel.Cols
-	if taps < 1 || taps%2 == 0 {
+	if taps < 1 || taps%2 == 0 && !c.Causal {
 		return fmt.Errorf("a convolution of %d taps around a token: %w", taps, tensor.ErrCorrupt)
 	}
 	return cmp.Or(
 		m.checkLinears(slot{"conv.in", &c.In, 2 * hidden, hidden}, slot{"conv.out", &c.Out, hidden, hidden}),
-		m.checkWeight("kernel", c.Kernel, hidden, taps), m.checkWeight("convolution bias", c.Bias, hidden, 0),
+		m.checkWeight("kernel", c.Kernel, hidden, taps), m.checkVector("convolution bias", c.Bias, hidden), m.checkNorm("norm of the convolution", c.Norm, hidden),
 	)
 }
 
@@ -31,7 +31,15 @@ func (c gatedConv) last() *arch.Linear { return &c.Out }
 
 func (c gatedConv) inputs() [][]*arch.Linear { return [][]*arch.Linear{{&c.In}, {&c.Out}} }
 
-func (c gatedConv) norms() []*arch.Norm { return nil }
+func (c gatedConv) norms() []*arch.Norm { return []*arch.Norm{c.Norm} }
+
+// before is the number of taps before that of the row itself.
+func (c gatedConv) before() int {
+	if c.Causal {
+		return c.Kernel.Cols - 1
+	}
+	return c.Kernel.Cols / 2
+}
 
 func (c gatedConv) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
 	w, err := c.compute(ctx, s, x)
@@ -45,6 +53,7 @@ func (c gatedConv) run(ctx context.Context, s *space, x []float32) ([]float32, e
 // gatedConvolved holds the values that the backward pass needs.
 type gatedConvolved struct {
 	x, in []float32 // input, and its two halves [tokens, 2, Hidden]
+	plain []float32 // before the norm, if there is one
 	y     []float32 // argument of the activation
 	taps  [][]float32
 }
@@ -74,14 +83,21 @@ func (c gatedConv) compute(ctx context.Context, s *space, x []float32) (*gatedCo
 			gated[i*hidden+k] = float32(float64(a[k]) * sigmoid(float64(x)))
 		}
 	})
-	s.around(w.y, gated, w.taps, v[1])
-	return w, context.Cause(ctx)
+	if c.Bias.Tensor == "" {
+		v[1] = make([]float32, hidden)
+	}
+	s.around(w.y, gated, w.taps, c.before(), v[1])
+	if w.plain = gated; c.Norm != nil {
+		copy(w.plain, w.y)
+		err = s.norm(w.y, w.y, c.Norm)
+	}
+	return w, cmp.Or(err, context.Cause(ctx))
 }
 
-// around writes to dst [tokens, width] the sums over an odd number of taps of the rows of x around each token of a window, and bias. Sums are
-// float64, where products are exact, and rounded once.
-func (s *space) around(dst, x []float32, taps [][]float32, bias []float32) {
-	width, half := len(bias), len(taps)/2
+// around writes to dst [tokens, width] the sums over taps, so many of them before a token, of the rows of x around each token of a window, and
+// bias. Sums are float64, where products are exact, and rounded once.
+func (s *space) around(dst, x []float32, taps [][]float32, before int, bias []float32) {
+	width := len(bias)
 	s.tally.Add(effort.Scalar, 2*s.tokens()*width*len(taps))
 	kernel.Parallel(s.threads, s.tokens(), func(lo, hi int) {
 		sums := make([]float64, width)
@@ -90,8 +106,8 @@ func (s *space) around(dst, x []float32, taps [][]float32, bias []float32) {
 				sums[k] = float64(b)
 			}
 			position, total := s.positions[lo], s.totals[lo]
-			for j := max(0, half-position); j < min(len(taps), total-position+half); j++ {
-				row := x[(lo+j-half)*width:][:width]
+			for j := max(0, before-position); j < min(len(taps), total-position+before); j++ {
+				row := x[(lo+j-before)*width:][:width]
 				for k, t := range taps[j] {
 					sums[k] += float64(t) * float64(row[k])
 				}
@@ -118,10 +134,13 @@ func (c gatedConv) back(s *space, w *gatedConvolved, dy []float32, v Visitor) []
 	hidden := c.Out.Weight.Cols
 	silu := &activation{Activation: arch.SiLU}
 	s.pieces(len(dy), func(lo, hi int) { silu.back(dy[lo:hi], w.y[lo:hi], nil) })
+	if c.Norm != nil {
+		s.held.norm(c.Norm).back(w.plain, w.y, hidden, v)
+	}
 	taps := slices.Clone(w.taps)
 	slices.Reverse(taps)
 	dg := s.take(hidden)
-	s.around(dg, w.y, taps, make([]float32, hidden))
+	s.around(dg, w.y, taps, len(taps)-1-c.before(), make([]float32, hidden))
 	s.eachToken(func(i int) {
 		a, b := w.in[2*i*hidden:(2*i+1)*hidden], w.in[(2*i+1)*hidden:][:hidden]
 		for k, d := range dg[i*hidden : (i+1)*hidden] {

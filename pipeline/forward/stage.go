@@ -77,7 +77,7 @@ func (m *Model) checkConvolution(c *arch.Convolution, channels int) error {
 	if !c.Each {
 		cols *= channels
 	}
-	err := m.checkLinear("convolution", &c.Linear, rows, cols)
+	err := cmp.Or(m.checkLinear("convolution", &c.Linear, rows, cols), m.checkNorm("norm of a convolution", c.Norm, rows))
 	if n := c.Reduce.Weight.Rows; err == nil && c.Reduce.Weight.Tensor != "" {
 		err = cmp.Or(m.checkLinear("reduction", &c.Reduce, n, rows), m.checkLinear("expansion", &c.Expand, rows, n))
 	}
@@ -160,6 +160,9 @@ func (o *outer) convolve(ctx context.Context, x *plane, c *arch.Convolution) err
 	if err == nil && c.Reduce.Weight.Tensor != "" {
 		err = o.excite(ctx, y.rows, c)
 	}
+	if err == nil {
+		err = o.norm(y.rows, c.Norm)
+	}
 	if err != nil {
 		return err
 	}
@@ -170,13 +173,17 @@ func (o *outer) convolve(ctx context.Context, x *plane, c *arch.Convolution) err
 	return nil
 }
 
-// around returns for each place of the result y what a kernel reads, [channel, y, x].
+// around returns for each place of the result y what a kernel reads, in the order of its weights.
 func around(x, y *plane, c *arch.Convolution) []float32 {
 	k := c.Kernel
 	out := make([]float32, y.height*y.width*c.In*k*k)
 	for place := range y.height * y.width {
 		at := out[place*c.In*k*k:]
 		reads(x, y, place, c, func(i, from int) {
+			if c.ChannelsLast {
+				copy(at[i*c.In:], x.rows[from*c.In:(from+1)*c.In])
+				return
+			}
 			for channel, v := range x.rows[from*c.In : (from+1)*c.In] {
 				at[channel*k*k+i] = v
 			}

@@ -441,16 +441,3 @@ func (t *Tower) cells(x []float32) []float32 {
 	}
 	return out
 }
-
-// norm normalises rows in place; nil leaves them as they are.
-func (t *Tower) norm(x []float32, n *arch.Norm) error {
-	if n == nil {
-		return nil
-	}
-	norm, err := t.pass.readNorm(n, t.pass.vector)
-	if err != nil {
-		return err
-	}
-	norm.apply(x, x)
-	return nil
-}

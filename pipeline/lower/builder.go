@@ -43,6 +43,7 @@ type builder struct {
 	// states and distances, of a graph whose scores depend on the distance, are the number of rows, int32 [1], and a vector for each distance
 	// from that number less one down to one less that number.
 	states, distances value
+	near              *nearStates // of an encoder whose states attend to near ones
 
 	err error // the first of those that methods without an error found
 

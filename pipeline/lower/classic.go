@@ -257,7 +257,7 @@ func (n names) unique(name string) string {
 // blockName returns the component that a block contributes to the names of its ops.
 func blockName(x arch.Block) string {
 	switch x.(type) {
-	case *arch.Attention, *arch.LatentAttention:
+	case *arch.Attention, *arch.LatentAttention, *arch.NearAttention:
 		return "self_attn"
 	case *arch.Injection:
 		return "per_layer"
@@ -299,6 +299,8 @@ func (b *builder) block(i int, p string, block arch.Block, x value) (value, erro
 		return b.shortConv(p, block, x)
 	case *arch.GatedConv:
 		return b.gatedConv(p, block, x), nil
+	case *arch.NearAttention:
+		return b.nearAttention(p, block, x)
 	case *arch.DeltaNet:
 		return b.deltaNet(p, block, x)
 	case *arch.Mamba2:

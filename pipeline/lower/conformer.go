@@ -95,13 +95,26 @@ func (b *builder) gatedConv(p string, c *arch.GatedConv, x value) value {
 	in := b.linear(p+"in_proj/Linear", x, &c.In, Slot{}, 1, -1, 2*n)
 	gate := b.unary(p+"sigmoid", mnn.UnarySigmoid, b.slice(p+"gate", in, b.list(n), 2*n, 2))
 	x = b.binary(p+"gated", mnn.BinaryMul, b.slice(p+"values", in, b.list(0), n, 2), gate)
-	x = b.reshape(p+"lines", b.permute(p+"channels", x, 0, 2, 1), 1, n, 1, -1)
+	x, pad := b.permute(p+"channels", x, 0, 2, 1), taps/2
+	if c.Causal && taps > 1 {
+		x, pad = b.concat(p+"padded", 2, b.zeros(p+"none", 1, n, taps-1), x), 0
+	}
+	x = b.reshape(p+"lines", x, 1, n, 1, -1)
 	x = b.op(p+"pre_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NCHW, Dest: mnn.NC4HW4}, x)
+	kernels, bias := b.constant(p+"kernels", c.Kernel, n, 1, 1, taps), value(0)
+	if c.Bias.Tensor != "" {
+		bias = b.constant(p+"bias", c.Bias, n)
+	} else {
+		bias = b.zeros(p+"no_bias", n)
+	}
 	x = b.op(p+"Depthwise", mnn.OpDepthwise, &mnn.Depthwise{
-		KernelX: taps, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, PadX: taps / 2, Group: n, Outputs: n, Inputs: n,
-	}, x, b.constant(p+"kernels", c.Kernel, n, 1, 1, taps), b.constant(p+"bias", c.Bias, n))
+		KernelX: taps, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, PadX: pad, Group: n, Outputs: n, Inputs: n,
+	}, x, kernels, bias)
 	x = b.op(p+"post_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NC4HW4, Dest: mnn.NCHW}, x)
 	x = b.permute(p+"rows", b.reshape(p+"flat", x, 1, n, -1), 0, 2, 1)
+	if c.Norm != nil {
+		x = b.norm(p+"norm", x, c.Norm)
+	}
 	return b.linear(p+"out_proj/Linear", b.unary(p+"silu", mnn.UnarySilu, x), &c.Out, Slot{}, 1, -1, n)
 }
 

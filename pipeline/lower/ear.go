@@ -9,7 +9,10 @@ import (
 
 // ear lowers an encoder of sound to a graph from [1, Mels, frames] to [1, rows, width].
 func ear(e *arch.Ear) (*Part, error) {
-	if e.Subsampling != nil {
+	switch {
+	case e.Features == arch.USMFeatures:
+		return universal(e)
+	case e.Subsampling != nil:
 		return conformer(e)
 	}
 	b := newBuilder()
@@ -155,9 +158,17 @@ func (b *builder) zeros(name string, dims ...int32) value {
 // takesClips is a sentence about the clips that the engine takes.
 const takesClips = "the engine takes clips at 16 kHz as they are; it converts others without a filter, and reads the first channel: convert clips before"
 
+// wordsAround is a sentence about what a prompt has around a clip.
+func wordsAround(e *arch.Ear) string {
+	return fmt.Sprintf("a prompt has to have %s before each clip and %s after it, as in %s<audio>clip.wav</audio>%s", e.Start, e.End, e.Start, e.End)
+}
+
 // earConditions are sentences about prompts with clips.
 func earConditions(e *arch.Ear) []string {
-	if e.Subsampling != nil {
+	switch {
+	case e.Features == arch.USMFeatures:
+		return universalConditions(e)
+	case e.Subsampling != nil:
 		return conformerConditions(e)
 	}
 	list := []string{fmt.Sprintf("a clip takes a token for each 40 ms; the engine reads its first %d s and drops the rest", e.Frames/100)}
@@ -165,8 +176,7 @@ func earConditions(e *arch.Ear) []string {
 		list[0] = fmt.Sprintf("a clip takes a token for each 40 ms; the library reads its first %d s, the engine all", e.Frames/100)
 	}
 	if e.Start != "" {
-		list = append(list, fmt.Sprintf("a prompt has to have %s before each clip and %s after it, as in %s<audio>clip.wav</audio>%s",
-			e.Start, e.End, e.Start, e.End))
+		list = append(list, wordsAround(e))
 	}
 	return append(list, takesClips,
 		"a clip should end with 30 ms of silence: the engine puts a mirror image after its end, the library silence")

@@ -17,7 +17,8 @@ import (
 var wrongOn = map[string][]string{
 	"opencl": {
 		"bamba", "bloom", "cohere2", "cwm", "exaone4", "falcon_h1", "gemma3", "gemma3-untied", "gemma3-window", "gemma3_text", "gemma4", "gemma4-causal",
-		"gemma4-edge", "gemma4-moe", "gemma4_text", "gemma4_text-edge", "gemma4_text-keys", "gemma4_text-moe", "gemma4_text-untied", "gpt_oss",
+		"gemma4-edge", "gemma4-hearing", "gemma4-hearing-far", "gemma4-hearing-wide", "gemma4-moe", "gemma4_text", "gemma4_text-edge",
+		"gemma4_text-keys", "gemma4_text-moe", "gemma4_text-untied", "gpt_oss",
 		"granitemoehybrid", "llama4_text", "llama4_text-dense", "llava-mistral", "ministral", "ministral3", "mistral", "olmo3", "phi3", "qwen2-slide", "qwen3_5",
 		"qwen3_5-corners", "qwen3_5-tied", "qwen3_5_moe", "qwen3_5_moe-corners", "qwen3_5_moe-tied", "qwen3_5_moe_text", "qwen3_5_text",
 		"qwen3_next", "starcoder2",

@@ -173,6 +173,9 @@ func Lower(m *arch.Model, o Options) (*Model, error) {
 		low.Parts, low.Conditions = append(low.Parts, part), append(low.Conditions, towerConditions(t)...)
 	}
 	if m.Ear != nil {
+		if m.Ear.Features == arch.USMFeatures {
+			low.Oldest = usmEngine
+		}
 		part, err := ear(m.Ear)
 		if err != nil {
 			return nil, err

@@ -35,8 +35,11 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 		}
 	}
 	if m.Oldest > r.target.Minimum {
-		return nil, r.Recipe.Errorf("target.engine", "%q is too old for this checkpoint: engines before %s cannot read pictures for its tower",
-			r.target.Engine, m.Oldest)
+		read := "pictures for its tower"
+		if len(model.Towers) == 0 {
+			read = "clips for its encoder of sound"
+		}
+		return nil, r.Recipe.Errorf("target.engine", "%q is too old for this checkpoint: engines before %s cannot read %s", r.target.Engine, m.Oldest, read)
 	}
 	return m, r.devices.Check(&m.Features)
 }

@@ -3,6 +3,7 @@ package mnn
 import (
 	"cmp"
 	"fmt"
+	"math"
 )
 
 // SentenceOutput names the output of a graph that computes one vector of a text, in place of logits.
@@ -43,6 +44,9 @@ const (
 
 // PaddedDivisor is what the engine divides the rows of such a tower by, whatever the width of the text model.
 const PaddedDivisor = 39.25
+
+// USMDivisor is what the engine divides the rows of a part by that reads features of audio_type usm, for a hidden_size, as it rounds it.
+func USMDivisor(hidden int) float64 { return float64(float32(math.Sqrt(float64(hidden)))) }
 
 // DeepRows is a second output of a tower that reads patches, [slices, rows, hidden], and DeepInput the input of the text model for it. What is
 // in slice i is added after layer i.

@@ -63,7 +63,7 @@ func TestSounds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, target := range []string{"3.5", "3.6"} {
+			for _, target := range targets(dir) {
 				pkg := export(t, dir, form{engine: target, bits: 16})
 				prepared(t, pkg, "high", "high")
 				for _, e := range runs(all, form{engine: target}) {
@@ -112,7 +112,7 @@ func (e *engine) sounded(t *testing.T, pkg string, p *stagetest.Sounds, target s
 }
 
 // longest are the seconds of a long clip: all that the engine leaves of it, and more than that for an encoder that it cuts nothing off for.
-var longest = map[string]int{"qwen2_audio": 30, "qwen2_5_omni": 31, "lfm2_audio": 31}
+var longest = map[string]int{"qwen2_audio": 30, "qwen2_5_omni": 31, "lfm2_audio": 31, "gemma4-hearing": 30}
 
 // TestQuantizedSounds: of quantized packages that read sound, engine and our runtime have the same logits in both modes, for clips of all
 // lengths that leave frames and states over, and of half a minute.
@@ -121,7 +121,8 @@ func TestQuantizedSounds(t *testing.T) {
 	all := engines(t)
 	for _, file := range soundFiles(t) {
 		dir := filepath.Dir(file)
-		for _, f := range []form{{engine: "3.5", bits: 4, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+		for _, engine := range targets(dir) {
+			f := form{engine: engine, bits: 4, table: 8, block: "auto"}
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
 				t.Parallel()
 				pkg := export(t, dir, f)
@@ -193,7 +194,7 @@ func TestSoundsWithPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 		waves := heard.Waves[:2]
-		for _, f := range []form{{engine: "3.5", bits: 16}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+		for _, f := range []form{{engine: targets(dir)[0], bits: 16}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
 			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
 				t.Parallel()
 				pkg := export(t, dir, f)

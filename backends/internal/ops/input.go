@@ -31,6 +31,14 @@ func CheckInput(g *mnn.Graph, op *mnn.Op) error {
 	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
 }
 
+// Features returns the shape of an input of features of sound: [1, features, frames], or [1, frames, features] where the graph says so.
+func Features(p *mnn.Input, frames, features int) []int {
+	if len(p.Dims) == 3 && p.Dims[1] < 0 {
+		return []int{1, frames, features}
+	}
+	return []int{1, features, frames}
+}
+
 // Pictures returns the shape of an input of so many pictures, which must hold n values.
 func Pictures(p *mnn.Input, count, n int) ([]int, error) {
 	if OfViews(p) {

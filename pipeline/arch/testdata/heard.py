@@ -11,11 +11,13 @@ import MNN.audio
 import MNN.expr as expr
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "runtime", "sound", "testdata"))
-from conformer import conformer
+from conformer import conformer, usm
 
 wave = np.frombuffer(sys.stdin.buffer.read(), "<i2").astype(np.float32) / np.float32(32768)
 if sys.argv[1] == "conformer":
     features = conformer(wave)
+elif sys.argv[1] == "usm":
+    features = usm(wave)
 else:
     features = np.array(MNN.audio.whisper_fbank(expr.const(wave.tolist(), [wave.size], expr.NHWC, expr.float), 16000, 128, 400, 160, 0).read(), dtype="<f4")
 os.write(out, np.ascontiguousarray(features).tobytes())

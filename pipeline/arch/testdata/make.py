@@ -406,8 +406,7 @@ VISION = {
     "gemma4-edge": ("Gemma4", GEMMA4_MARKS, dict(
         dict(EDGE, num_kv_shared_layers=1, vocab_size_per_layer_input=323), intermediate_size=24, num_hidden_layers=3, layer_types=[SLIDING, FULL, FULL],
         pad_token_id=3), dict(
-        GEMMA4_VISION, num_hidden_layers=1, position_embedding_size=840, standardize=False, use_clipped_linears=True), dict(tie_word_embeddings=True, audio_config=dict(
-            hidden_size=8, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[8, 4], output_proj_dims=12)), None),
+        GEMMA4_VISION, num_hidden_layers=1, position_embedding_size=840, standardize=False, use_clipped_linears=True), dict(tie_word_embeddings=True), None),
     "smolvlm": ("SmolVLM", TILES, dict(model_type="llama", head_dim=8, **rope()), SIGLIP, {}, tiled(
         32, do_normalize=True, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4])),
     "smolvlm-tied": ("SmolVLM", TILES, dict(model_type="llama", tie_word_embeddings=True, num_attention_heads=2, **rope(rope_theta=1e5)), dict(
@@ -499,7 +498,21 @@ SOUND = {
     "qwen2_5_omni_thinker-odd": ("Qwen2_5OmniThinker", dict(num_key_value_heads=4, rms_norm_eps=1e-5, **rope(rope_theta=5e5, mrope_section=[2, 1, 1])), dict(
         WHISPER, output_dim=32, n_window=7, d_model=36, encoder_layers=3, encoder_attention_heads=3, activation_function="quick_gelu"), dict(
         QWEN2_5_VL, depth=1, window_size=84, num_heads=3), (16000, 7040, 1120), 480),
+    "gemma4-hearing": ("Gemma4", dict(
+        dict(EDGE, num_kv_shared_layers=1), intermediate_size=24, num_hidden_layers=3, layer_types=[SLIDING, FULL, FULL], pad_token_id=3), dict(
+        hidden_size=20, num_hidden_layers=2, num_attention_heads=2, subsampling_conv_channels=[128, 4], output_proj_dims=12), dict(
+        GEMMA4_VISION, num_hidden_layers=1, position_embedding_size=840, standardize=False, use_clipped_linears=True), (16000, 8104, 11360), 800),
+    "gemma4-hearing-wide": ("Gemma4", dict(GEMMA4, intermediate_size=24, layer_types=[SLIDING, FULL]), dict(
+        hidden_size=24, num_hidden_layers=1, num_attention_heads=3, subsampling_conv_channels=[130, 6], output_proj_dims=20, conv_kernel_size=4,
+        residual_weight=0.4, attention_chunk_size=5, attention_context_left=7, attention_context_right=3, attention_logit_cap=8.0,
+        use_clipped_linears=False, rms_norm_eps=1e-3), None, (9826, 4800, 14400), 0),
+    "gemma4-hearing-far": ("Gemma4", dict(
+        dict(EDGE, num_kv_shared_layers=2), intermediate_size=24, num_hidden_layers=4, layer_types=[SLIDING, FULL] * 2), dict(
+        hidden_size=8, num_hidden_layers=3, num_attention_heads=1, subsampling_conv_channels=[128, 3], output_proj_dims=8, conv_kernel_size=3,
+        attention_chunk_size=4, attention_context_left=10), None, (12000, 1600, 1280), 800),
 }
+# Gemma 4 has words of its own around a clip; the prompts of the goldens have those of others.
+GEMMA4_SOUND = ["<|audio|>", "<|audio>", "<audio|>"]
 
 
 # FastVLM in the form of Apple's repositories: by name, the options of its Qwen2 over SMALL, the edge of a picture, blocks and channels of the stages
@@ -594,7 +607,7 @@ def picture(height, width, kind, rng):
 
 def pictured(name, model, tok, rng):
     """The golden of a model that reads pictures."""
-    _, words, *_, said = VISION.get(name, (None, OMNI, None))
+    _, words, *_, said = VISION.get(name) or (None, GEMMA4_MARKS if SOUND[name][0] == "Gemma4" else OMNI, None)
     pad, start, end = words
     config, said = model.config.vision_config, said or {}
     free, tiles, padded = words == LFM, words == TILES, words == GEMMA4_MARKS
@@ -623,14 +636,10 @@ def pictured(name, model, tok, rng):
     views = [cut(p, size) for p in images] if tiles else [[p] for p in images]
     pixels = [((p.float() / 255 - mean) / std).permute(2, 0, 1) for list in views for p in list]
     more = {}
-    if free or padded:
-        pixels = [p.unfold(1, config.patch_size, config.patch_size).unfold(2, config.patch_size, config.patch_size).permute(1, 2, 3, 4, 0).flatten(2).flatten(0, 1)
-                  for p in pixels]
     if padded:
-        places = [torch.tensor([[x, y] for y in range(h // config.patch_size) for x in range(w // config.patch_size)]) for h, w in sizes]
-        more["image_position_ids"] = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
-        pixels = torch.nn.utils.rnn.pad_sequence(pixels, batch_first=True)
+        pixels, more = places(pixels, sizes, config.patch_size)
     elif free:
+        pixels = unfolded(pixels, config.patch_size)
         more["spatial_shapes"] = torch.tensor([[h // config.patch_size, w // config.patch_size] for h, w in sizes])
         more["pixel_attention_mask"] = torch.nn.utils.rnn.pad_sequence([torch.ones(len(p), dtype=torch.int32) for p in pixels], batch_first=True)
         pixels = torch.nn.utils.rnn.pad_sequence(pixels, batch_first=True)
@@ -669,6 +678,18 @@ def pictured(name, model, tok, rng):
     return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": (torch.cat if grid else torch.stack)(rows).contiguous(), "logits": logits} | (
         {"sizes": torch.tensor(sizes)} if grid or tiles else {}) | {
         f"image_{k}": p.contiguous() for k, p in enumerate(images)}
+
+
+def unfolded(pixels, edge):
+    """The patches of pictures [3, height, width], row by row, [y, x, channel] each."""
+    return [p.unfold(1, edge, edge).unfold(2, edge, edge).permute(1, 2, 3, 4, 0).flatten(2).flatten(0, 1) for p in pixels]
+
+
+def places(pixels, sizes, edge):
+    """The patches of pictures of Gemma 4, and the option with their columns and rows, -1 for none."""
+    ids = [torch.tensor([[x, y] for y in range(h // edge) for x in range(w // edge)]) for h, w in sizes]
+    pad = torch.nn.utils.rnn.pad_sequence
+    return pad(unfolded(pixels, edge), batch_first=True), {"image_position_ids": pad(ids, batch_first=True, padding_value=-1)}
 
 
 def cut(image, size):
@@ -749,7 +770,7 @@ def clip(samples, silent, rng):
 
 
 def heard(dir, k, wave, kind="whisper"):
-    """What the engine computes of a clip, [128, frames]: as recorded, or if the clip is another one, by .venv/mnn-3.6.1."""
+    """What the engine computes of a clip, [128, frames], for an audio_type: as recorded, or if the clip is another one, by .venv/mnn-3.6.1."""
     path = dir / "sounds.safetensors"
     if path.exists():
         with safe_open(path, "pt") as f:
@@ -760,19 +781,34 @@ def heard(dir, k, wave, kind="whisper"):
     return torch.frombuffer(bytearray(out), dtype=torch.float32).reshape(128, -1)
 
 
+def listened(features, universal):
+    """What the library's encoder takes for features of the engine, [128, frames] each: features, a mask, and the numbers of rows."""
+    frames = [f.shape[1] for f in features]
+    if universal:  # the engine has a frame fewer than the library; what is after a clip a mask hides
+        padded = torch.nn.utils.rnn.pad_sequence([torch.cat([f, f[:, -1:]], 1).T for f in features], batch_first=True)
+        return padded, torch.stack([torch.arange(padded.shape[1]) <= n for n in frames]), [(n + 4) // 4 for n in frames]
+    # The library reads 30 s. After the clip it has silence, which a mask hides, except from the convolutions at the clip's end.
+    padded = torch.stack([torch.nn.functional.pad(f, (0, 3000 - f.shape[1]), value=max(-1.5, f.max().item() - 2)) for f in features])
+    return padded, torch.stack([(torch.arange(3000) < n).long() for n in frames]), [((n + 1) // 2) // 2 for n in frames]
+
+
 def sounded(name, model, tok, rng):
     """The golden of a model that reads sound."""
     waves = [clip(n, SOUND[name][5], rng) for n in SOUND[name][4]]
-    features = [heard(HERE / name, k, w) for k, w in enumerate(waves)]
-    frames = [f.shape[1] for f in features]
-    # The library reads 30 s. After the clip it has silence, which a mask hides, except from the convolutions at the clip's end.
-    padded = torch.stack([torch.nn.functional.pad(f, (0, 3000 - f.shape[1]), value=max(-1.5, f.max().item() - 2)) for f in features])
-    mask = torch.stack([(torch.arange(3000) < n).long() for n in frames])
-    own = transformers.WhisperFeatureExtractor(feature_size=128)(
-        [w.numpy() / 32768 for w in waves], sampling_rate=16000, return_tensors="pt", return_attention_mask=True, padding="max_length")
-    pad, start, end = (tok.token_to_id(w) for w in SOUND_TOKENS)
+    universal = SOUND[name][0] == "Gemma4"
+    features = [heard(HERE / name, k, w, "usm" if universal else "whisper") for k, w in enumerate(waves)]
+    padded, mask, counts = listened(features, universal)
+    samples = [w.numpy() / 32768 for w in waves]
+    if universal:
+        own = transformers.Gemma4AudioFeatureExtractor()(samples, return_tensors="pt")
+        own = own.input_features, own.input_features_mask
+    else:
+        own = transformers.WhisperFeatureExtractor(feature_size=128)(
+            samples, sampling_rate=16000, return_tensors="pt", return_attention_mask=True, padding="max_length")
+        own = own.input_features, own.attention_mask
+    pad = tok.token_to_id((GEMMA4_SOUND if universal else SOUND_TOKENS)[0])
     encode = lambda text: tok.encode(text, add_special_tokens=False).ids
-    marks = iter([[pad] * (((n + 1) // 2) // 2) for n in frames])
+    marks = iter([[pad] * n for n in counts])
     bos, eos = SOUND_TOKENS[1:]
     parts = [["Hear this: " + bos, eos + " and then this: " + bos, eos + " What is different?"], [" Now compare with " + bos, eos + " Is it louder?"]]
     turns = [sum((next(marks) if i % 2 else encode(texts[i // 2]) for i in range(2 * len(texts) - 1)), []) for texts in parts]
@@ -782,9 +818,12 @@ def sounded(name, model, tok, rng):
     hook = model.model.language_model.register_forward_pre_hook(
         lambda m, a, k: rows.append(k["inputs_embeds"][0][ids[0] == pad].float().contiguous()), with_kwargs=True)
     run = lambda x, m: model(
-        input_ids=ids, attention_mask=torch.ones_like(ids), input_features=x, feature_attention_mask=m, use_cache=False).logits[0].float().contiguous()
-    logits, library = run(padded, mask), run(own.input_features, own.attention_mask)
+        input_ids=ids, attention_mask=torch.ones_like(ids), input_features=x, use_cache=False,
+        **{"input_features_mask" if universal else "feature_attention_mask": m}).logits[0].float().contiguous()
+    logits, library = run(padded, mask), run(*own)
     hook.remove()
+    if universal:
+        rows[0] /= model.config.text_config.hidden_size ** 0.5  # what takes the place of rows of the table
     assert torch.isfinite(logits).all() and torch.isfinite(library).all(), name
     return {"ids": ids[0], "first": torch.tensor([len(turns[0]), len(steps), len(turns[1])]), "rows": rows[0], "logits": logits, "library": library} | {
         f"wave_{k}": w for k, w in enumerate(waves)} | {f"features_{k}": f.contiguous() for k, f in enumerate(features)}
@@ -792,24 +831,28 @@ def sounded(name, model, tok, rng):
 
 def mixed(seen, heard, model, tok):
     """What the model says of a prompt with the first two pictures and clips of other goldens, one after the other."""
-    edge = 2 * model.config.vision_config.patch_size
+    universal = model.config.model_type == "gemma4"
     patch = model.config.vision_config.patch_size
-    mean, std = torch.tensor(transformers.image_utils.OPENAI_CLIP_MEAN), torch.tensor(transformers.image_utils.OPENAI_CLIP_STD)
     images, sizes = [seen[f"image_{k}"] for k in range(2)], seen["sizes"][:2]
-    pixels = torch.cat([patched(((p.float() / 255 - mean) / std).permute(2, 0, 1), patch) for p in images])
-    features = [heard[f"features_{k}"] for k in range(2)]
-    frames = [f.shape[1] for f in features]
-    padded = torch.stack([torch.nn.functional.pad(f, (0, 3000 - f.shape[1]), value=max(-1.5, f.max().item() - 2)) for f in features])
+    if universal:
+        edge = 3 * patch
+        pixels, more = places([p.float().permute(2, 0, 1) / 255 for p in images], sizes.tolist(), patch)
+    else:
+        edge = 2 * patch
+        mean, std = torch.tensor(transformers.image_utils.OPENAI_CLIP_MEAN), torch.tensor(transformers.image_utils.OPENAI_CLIP_STD)
+        pixels = torch.cat([patched(((p.float() / 255 - mean) / std).permute(2, 0, 1), patch) for p in images])
+        more = dict(image_grid_thw=torch.tensor([[1, h // patch, w // patch] for h, w in sizes.tolist()]))
+    padded, mask, counts = listened([heard[f"features_{k}"] for k in range(2)], universal)
+    more["input_features_mask" if universal else "feature_attention_mask"] = mask
     encode = lambda text: tok.encode(text, add_special_tokens=False).ids
-    pad, start, end = ([tok.token_to_id(w)] for w in OMNI)
+    pad, start, end = ([tok.token_to_id(w)] for w in (GEMMA4_MARKS if universal else OMNI))
     sights = iter([start + pad * int(h * w // edge ** 2) + end for h, w in sizes])
-    sounds = iter([[tok.token_to_id(SOUND_TOKENS[0])] * (((n + 1) // 2) // 2) for n in frames])
+    sounds = iter([[tok.token_to_id((GEMMA4_SOUND if universal else SOUND_TOKENS)[0])] * n for n in counts])
     bos, eos = SOUND_TOKENS[1:]
     ids = torch.tensor([sum((encode(x) if isinstance(x, str) else next(x) for x in (
         "See ", sights, " hear " + bos, sounds, eos, sights, " and " + bos, sounds, eos + ", which?")), [])])
     logits = model(
-        input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels, image_grid_thw=torch.tensor([[1, h // patch, w // patch] for h, w in sizes.tolist()]),
-        input_features=padded, feature_attention_mask=torch.stack([(torch.arange(3000) < n).long() for n in frames]), use_cache=False).logits[0]
+        input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels, input_features=padded, use_cache=False, **more).logits[0]
     assert torch.isfinite(logits).all()
     return {"ids_0": ids[0], "logits_0": logits.float().contiguous()}
 
@@ -832,10 +875,19 @@ def make_sound(name, dir):
     """Writes all files of a checkpoint that reads sound into dir."""
     prefix, text, audio, vision, *_ = SOUND[name]
     words, ids, outer, files = SOUND_TOKENS, {"audio_token_index": SOUND_TOKENS[0]}, dict(audio_config=dict(audio)), dict(sounds=sounded)
-    if vision:
+    if prefix == "Gemma4":
+        words = GEMMA4_SOUND + SOUND_TOKENS[1:] + GEMMA4_TOKENS
+        ids = dict(zip(["audio_token_id", "boa_token_id", "eoa_token_index"], GEMMA4_SOUND)) | dict(
+            zip(["image_token_id", "boi_token_id", "eoi_token_id"], GEMMA4_MARKS))
+        outer |= dict(vision_config=None, tie_word_embeddings=True)
+        text = {k: v for k, v in text.items() if v is not ...}
+        if "hidden_size_per_layer_input" in text:
+            text["vocab_size_per_layer_input"] = 320 + len(words)
+    elif vision:
         words = words + [*OMNI, "<|VIDEO|>"]
         ids |= {"image_token_index": OMNI[0], "vision_start_token_id": OMNI[1], "vision_end_token_id": OMNI[2], "video_token_index": "<|VIDEO|>",
                 "audio_start_token_id": words[1], "audio_end_token_id": words[2]}
+    if vision:
         outer["vision_config"], made = dict(vision), {}
 
         def keep(f):
