@@ -46,6 +46,9 @@ func shownJob(t *testing.T, family string, methods ...quant.Method) (j job, held
 			default:
 				pad, values = s.Tower.Pad, 3*s.Tower.Size*s.Tower.Size
 			}
+			if pad < 0 { // an id that the tokenizer does not have
+				pad = d.Vocab - 1
+			}
 			s.Sizes = append(s.Sizes, size)
 			s.Read = func(i int) ([]float32, error) {
 				r := rand.New(rand.NewPCG(uint64(i), 3))
@@ -98,7 +101,7 @@ func shownJob(t *testing.T, family string, methods ...quant.Method) (j job, held
 
 // shownFamilies have all kinds of towers and projectors.
 var shownFamilies = []string{"llava", "gemma3", "smolvlm", "internvl", "lfm2_vl", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",
-	"glm_ocr", "qwen2_audio", "qwen2_5_omni", "gemma4", "lfm2_audio", "minicpmv", "gemma4-hearing"}
+	"glm_ocr", "qwen2_audio", "qwen2_5_omni", "gemma4", "lfm2_audio", "minicpmv", "gemma4-hearing", "llava_qwen2-square"}
 
 // A walk takes pictures through towers, and prompts with them through the text model, as forward does.
 func TestShownWalk(t *testing.T) {

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -77,7 +78,37 @@ func (e *Encoder) before() [][]*arch.Linear {
 	if e.ear != nil {
 		return e.ear.before()
 	}
+	if e.tower.stages != nil {
+		return stageInputs(e.tower.tower.Stages)
+	}
 	return [][]*arch.Linear{{&e.tower.tower.Embedding}}
+}
+
+// stageInputs groups the matrices of stages by what they read: convolutions of all channels, attention and MLPs. Kernels of single channels are
+// none.
+func stageInputs(stages []arch.Stage) (groups [][]*arch.Linear) {
+	for i := range stages {
+		s := &stages[i]
+		for k := range s.Enter {
+			c := &s.Enter[k]
+			if !c.Each {
+				groups = append(groups, []*arch.Linear{&c.Linear})
+			}
+			if c.Reduce.Weight.Tensor != "" {
+				groups = append(groups, []*arch.Linear{&c.Reduce}, []*arch.Linear{&c.Expand})
+			}
+		}
+		for k := range s.Blocks {
+			for b := range s.Blocks[k].Attend.Blocks() {
+				if a, ok := b.(*arch.Attention); ok {
+					groups = append(groups, attention{a}.inputs()...)
+				}
+			}
+			m := &s.Blocks[k].MLP
+			groups = append(groups, []*arch.Linear{&m.Up}, []*arch.Linear{&m.Down})
+		}
+	}
+	return groups
 }
 
 func (e *Encoder) deep(layer int) [][]*arch.Linear {
@@ -159,6 +190,8 @@ func (e *Encoder) States(ctx context.Context, s Shown) ([]float32, error) {
 	switch {
 	case e.ear != nil:
 		return e.ear.begin(ctx, s.Values)
+	case e.tower.stages != nil:
+		return e.tower.staged(ctx, s.Values)
 	case !e.tower.tower.Grid:
 		return e.tower.embed(ctx, s.Values)
 	}
@@ -194,14 +227,22 @@ func (e *Encoder) Rows(ctx context.Context, s Shown, x []float32, deep [][]float
 	return e.tower.gridFinish(ctx, g, x, deep)
 }
 
-// Read returns the vectors that a linear layer outside of the layers reads while run computes with the encoder.
+// Read returns the vectors that a linear layer outside of the layers reads while run computes with the encoder. Stages, where each layer reads
+// once, end there.
 func (e *Encoder) Read(reader *Linear, run func() error) (x []float32, err error) {
-	e.outer.observe = func(l *arch.Linear, read []float32) {
-		if l == reader.of {
-			x = append(x, read...)
+	e.outer.observe = func(l *arch.Linear, read []float32) error {
+		if l != reader.of {
+			return nil
 		}
+		x = append(x, read...)
+		if e.tower != nil && e.tower.stages != nil {
+			return errRead
+		}
+		return nil
 	}
-	err = run()
+	if err = run(); errors.Is(err, errRead) {
+		err = nil
+	}
 	e.outer.observe = nil
 	return x, err
 }
@@ -210,13 +251,26 @@ func (e *Encoder) Read(reader *Linear, run func() error) (x []float32, err error
 type outer struct {
 	pass    *Model // of the layers
 	held    *held  // or nil
-	observe func(l *arch.Linear, x []float32)
+	observe func(l *arch.Linear, x []float32) error
+}
+
+// through applies a layer of a stage, with the weights that replace the model's.
+func (o *outer) through(ctx context.Context, l *Layer, h []float32, w Windows) error {
+	l.held = o.held
+	return l.each(ctx, h, w, func(s *space, h []float32) error {
+		if o.observe != nil {
+			s.observe = func(l *arch.Linear, x []float32) error { return o.observe(l, x[:s.tokens()*l.Weight.Cols]) }
+		}
+		return s.forward(ctx, l.branches, h)
+	})
 }
 
 // product returns the outputs of a linear layer for rows x.
 func (o *outer) product(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
 	if o.observe != nil {
-		o.observe(l, x)
+		if err := o.observe(l, x); err != nil {
+			return nil, err
+		}
 	}
 	n := len(x) / l.Weight.Cols
 	y := make([]float32, n*l.Weight.Rows)

@@ -107,7 +107,7 @@ func (t *Tower) staged(ctx context.Context, pixels []float32) ([]float32, error)
 				}
 			}
 			if len(b.Attend) > 0 {
-				if err := s.pass.Layer(attended).Forward(ctx, x.rows, Equal(1, x.height*x.width)); err != nil {
+				if err := t.through(ctx, s.pass.Layer(attended), x.rows, Equal(1, x.height*x.width)); err != nil {
 					return nil, err
 				}
 				attended++

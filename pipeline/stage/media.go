@@ -76,8 +76,6 @@ func (c *Calibrate) checkShown(sec recipes.Section, src *source.Source) error {
 	switch {
 	case c.Pictures != nil && len(src.Model.Towers) == 0:
 		return sec.Errorf("pictures", "the model has no tower that reads pictures")
-	case c.Pictures != nil && len(src.Model.Towers[0].Stages) > 0:
-		return sec.Errorf("pictures", "a tower of convolutions cannot be calibrated with pictures; it is rounded to nearest without them")
 	case c.Sounds != nil && src.Model.Ear == nil:
 		return sec.Errorf("sounds", "the model has no part that reads sound")
 	}
