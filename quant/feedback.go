@@ -24,6 +24,8 @@ type feedback struct {
 	candidates int
 	sweeps     int
 	coupling   float64 // GPTQ.Outputs
+	ordering   string  // GPTQ.Order
+	strength   float32 // GPTQ.Mismatch
 
 	hessian    []float32 // [cols, cols], not damped
 	damping    float64   // as requested, in units of the mean of the diagonal

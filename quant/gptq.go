@@ -108,7 +108,8 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 		return nil, err
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps,
-		coupling: q.Outputs, hessian: in.Hessian, versions: [3]uint64{kernel.NewVersion(), kernel.NewVersion(), kernel.NewVersion()}}
+		coupling: q.Outputs, ordering: q.Order, strength: float32(q.Mismatch), hessian: in.Hessian,
+		versions: [3]uint64{kernel.NewVersion(), kernel.NewVersion(), kernel.NewVersion()}}
 	diagonal := in.Diagonal()
 	sum := 0.0
 	for i, v := range diagonal {

@@ -24,14 +24,7 @@ func mismatch(in *Stats, order []int, factor []float32, strength float32, thread
 		for lo := from + u*size; lo < min(n, from+to*size); lo += size {
 			rows := min(size, n-lo)
 			m.differences(x, lo, rows)
-			for p := 0; p < n; p += factorBlock {
-				b := min(factorBlock, n-p)
-				kernel.MatMulT(y[p:], x, factor[p*n:], rows, b, p+b, n, n, n)
-			}
-			for p := 0; p < n; p += factorBlock {
-				b := min(factorBlock, n-p)
-				kernel.MatMul(x[p:], y[p:], factor[p*n+p:], rows, b, n-p, n, n, n)
-			}
+			divide(x, y, factor, rows, n)
 			m.store(x, lo, rows)
 		}
 	})

@@ -35,9 +35,10 @@ const refineTokens = 16
 //
 //	tr((G + r I) E (H + ridge I) Eᵀ),   E = ŵ - t,   r = outputs · mean(diag G) · max(1, 16 m / tokens)
 //
-// with the target t of [GPTQ]: block of columns by block of columns, row by row, first scale and zero term by least squares, then
-// the codes. Of blocks of more than 128 columns only codes move. No step raises the objective, up to rounding. A sweep over
-// m rows of n columns costs 2 (m n² + 2 m² n) operations; m n + m² values are in memory.
+// with the target t of [GPTQ]. First codes and grids are chosen again, see chooser; then they move: block of columns by block of columns,
+// row by row, first scale and zero term by least squares, then the codes. Of blocks of more than 128 columns only codes change. No move
+// raises the objective, up to rounding. The choice costs m n² + m² n operations and the search, a sweep over m rows of n columns
+// 2 (m n² + 2 m² n); 2 (m n + m²) values are in memory.
 func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
 	r, err := e.refinement(dst, w, outputs, threads)
 	if r != nil {
@@ -54,6 +55,7 @@ type refinement struct {
 	width   int
 	threads int
 	outputs []float32 // (G + r I) / mean(diag G) [m, m]
+	target  []float32 // t [m, n], until there are errors
 	pulled  []float32 // E, then (G + r I) E [m, n]
 
 	gradient, change, product []float32     // [m, width]
@@ -77,11 +79,13 @@ func (e *feedback) refinement(dst Blocks, w Matrix, outputs *Stats, threads int)
 	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
 		return nil, fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
 	}
-	r := &refinement{feedback: e, dst: dst, rows: w.Rows, threads: threads}
+	r := &refinement{feedback: e, dst: dst, rows: w.Rows, width: min(e.block, descentPanel), threads: threads}
 	if !r.couple(outputs) {
 		return nil, nil
 	}
-	r.mistake(w)
+	r.point(w)
+	r.choose()
+	r.mistake()
 	return r, nil
 }
 
@@ -104,22 +108,28 @@ func (r *refinement) couple(outputs *Stats) bool {
 	return true
 }
 
-// mistake computes E.
-func (r *refinement) mistake(w Matrix) {
+// point computes where rows aim.
+func (r *refinement) point(w Matrix) {
 	m, n := r.rows, r.cols
-	r.pulled = make([]float32, m*n)
-	multiplied := r.multiplyOffload(r.pulled, w)
+	r.target, r.pulled = make([]float32, m*n), make([]float32, m*n)
+	multiplied := r.multiplyOffload(r.target, w)
 	r.each(0, m, func(lo, hi int) {
-		b := &batch{rows: hi - lo, target: make([]float32, (hi-lo)*n), work: make([]float32, (hi-lo)*n)}
-		if multiplied {
-			copy(b.target, r.pulled[lo*n:hi*n])
-		} else {
+		b := &batch{rows: hi - lo, target: r.target[lo*n : hi*n], work: make([]float32, (hi-lo)*n)}
+		if !multiplied {
 			r.multiply(b, w.Data[lo*n:hi*n])
 		}
 		r.aim(b, w.Data[lo*n:hi*n])
-		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
-		subtract(r.pulled[lo*n:hi*n], b.target)
 	})
+}
+
+// mistake computes E.
+func (r *refinement) mistake() {
+	m, n := r.rows, r.cols
+	r.each(0, m, func(lo, hi int) {
+		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
+		subtract(r.pulled[lo*n:hi*n], r.target[lo*n:])
+	})
+	r.target = nil
 }
 
 // run sweeps over all columns until nothing moves.

@@ -12,6 +12,8 @@ type Stats struct {
 	Hessian []float32
 	// Cross is the mean over tokens of x x̂ᵀ, [Cols, Cols]: row i is x_i times x̂. It is nil where x and x̂ are the same.
 	Cross []float32
+	// Residue, for a matrix of so many rows whose outputs are added to a vector, is what an [Aimer] takes, [rows, Cols]; or nil.
+	Residue []float32
 }
 
 // Diagonal returns the diagonal of the Hessian: the mean square of every column.

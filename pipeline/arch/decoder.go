@@ -174,6 +174,11 @@ type Branch struct {
 	SumNorm *Norm
 }
 
+// Plain reports whether what the block computes is added to the stream as it is.
+func (b *Branch) Plain() bool {
+	return b.PostNorm == nil && b.Factors.Tensor == "" && (b.Scale == 0 || b.Scale == 1)
+}
+
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
 // [*Experts], [*Sum], [*Injection], [*ShortConv], [*GatedConv], [*NearAttention], [*DeltaNet], [*Mamba2].
 type Block interface {

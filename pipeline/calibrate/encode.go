@@ -56,7 +56,8 @@ func (c *coder) release() { c.last, c.stats = nil, nil }
 // encoding is a matrix and its stored form.
 type encoding struct {
 	quant.Matrix
-	name string // of the tensor for errors, or empty
+	aim  quant.Matrix // what codes are chosen for: the matrix, or one that makes up for what the states lack
+	name string       // of the tensor for errors, or empty
 	// first is the place of the first row in the tensor, for errors.
 	first int
 	spec  quant.Spec
@@ -122,11 +123,16 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 			return e.named(err)
 		}
 		e.file, e.hat = make([]byte, e.layout.Bytes()), make([]float32, len(e.Data))
+		e.aim = e.Matrix
 		if e.spec.Bits == 16 {
 			continue
 		}
 		if e.encoder, err = c.prepare(e.spec, e.Cols, st); err != nil {
 			return e.named(err)
+		}
+		if a, ok := e.encoder.(quant.Aimer); ok && st != nil && st.Residue != nil {
+			e.aim = a.Aim(e.Matrix, st.Residue, c.threads)
+			c.tally.AddWork(estimate.Aim(e.Rows, e.Cols))
 		}
 	}
 	type unit struct {
@@ -178,7 +184,7 @@ func (e *encoding) ofRows(from, to int, err error) error {
 // encodeTogether encodes all rows at once.
 func (e *encoding) encodeTogether(t quant.Together, threads int) error {
 	e.blocks = quant.NewBlocks(e.layout, e.spec)
-	if err := t.EncodeTogether(e.blocks, e.Matrix, threads); err != nil {
+	if err := t.EncodeTogether(e.blocks, e.aim, threads); err != nil {
 		return e.ofRows(0, e.Rows, err)
 	}
 	e.pack(threads)
@@ -187,7 +193,7 @@ func (e *encoding) encodeTogether(t quant.Together, threads int) error {
 
 // encode encodes some rows.
 func (e *encoding) encode(from, to int) error {
-	data, hat := e.Data[from*e.Cols:to*e.Cols], e.hat[from*e.Cols:to*e.Cols]
+	data, hat := e.aim.Data[from*e.Cols:to*e.Cols], e.hat[from*e.Cols:to*e.Cols]
 	if e.encoder == nil {
 		half := e.file[2*from*e.Cols : 2*to*e.Cols]
 		kernel.F32ToF16(half, data)

@@ -73,7 +73,7 @@ func (w *walk) visitMixture(ctx context.Context, layer int, t *step) error {
 		m.of = append(m.of, b.Mixture())
 	}
 	router := m.of[0].Router()
-	if err := w.show(ctx, &input{layer, []*forward.Linear{router}}, w.reader(ctx, t, router)); err != nil {
+	if err := w.show(ctx, &input{layer: layer, linears: []*forward.Linear{router}}, w.reader(ctx, t, router)); err != nil {
 		return err
 	}
 	if err := m.route(ctx); err != nil {
@@ -213,7 +213,7 @@ func (m *mixture) crowd(j int, expert *forward.Expert) *crowd {
 	var lent [][]int32
 	for _, linears := range expert.Inputs() {
 		var more []int32
-		if m.wanted(&input{m.layer, linears}) {
+		if m.wanted(&input{layer: m.layer, linears: linears}) {
 			more = m.lent(mine, floorShare*linears[0].Cols-len(own))
 		}
 		lent = append(lent, more)
@@ -374,7 +374,7 @@ func (m *mixture) inner(ctx context.Context, experts []*forward.Expert, c *crowd
 // showExpert gathers the moments of an input of an expert and passes them to visit. value writes the inputs of some tokens.
 func (m *mixture) showExpert(ctx context.Context, linears []*forward.Linear, c *crowd, sample []int32,
 	value func(k int, dst []float32, places []int32) error) error {
-	in := &input{m.layer, linears}
+	in := &input{layer: m.layer, linears: linears}
 	if !m.wanted(in) {
 		return m.visitInput(ctx, in, nil)
 	}

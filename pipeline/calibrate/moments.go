@@ -24,6 +24,7 @@ type moments struct {
 	// sinks requests that sinks are shortened; lengths are the squared lengths of all inputs so far.
 	sinks   bool
 	lengths []float32
+	shares  map[int]float32 // by which inputs that were added last were shortened, where they were
 
 	stay bool // the sums may stay on a device until stats, their only reader
 }
@@ -154,6 +155,7 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 	if !m.sinks {
 		return quantized, float
 	}
+	m.shares = map[int]float32{}
 	all := len(quantized) / m.cols
 	squares := make([]float32, all)
 	kernel.Parallel(threads, all, func(lo, hi int) {
@@ -188,6 +190,7 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 			}
 		}
 		factor := float32(math.Sqrt(sinkLength * median / float64(v)))
+		m.shares[i] = factor
 		row := q[i*m.cols : (i+1)*m.cols]
 		kernel.Scale(row, row, factor)
 		if m.cross != nil {

@@ -209,7 +209,7 @@ func (q *quantization) refine(ctx context.Context, all []*encoding) error {
 func (q *quantization) together(list []*coupled) int {
 	left := room{left: q.Memory / outputShare}
 	for i, c := range list {
-		need := int64(c.n) * int64(8*c.n+4*c.Cols) // moments with and without damping, errors
+		need := int64(c.n) * int64(12*c.n+8*c.Cols) // moments as they are, damped and factored, targets and errors
 		if c.lo == 0 {
 			need += int64(c.Rows) * int64(c.Cols) // codes
 		}
@@ -234,7 +234,7 @@ func (q *quantization) refineRuns(ctx context.Context, list []*coupled) error {
 		if err != nil {
 			return c.named(err)
 		}
-		runs[i] = quant.Coupled{Refiner: c.refiner, Dst: c.blocks.Slice(c.lo, c.lo+c.n, c.Rows), W: c.Matrix.Slice(c.lo, c.lo+c.n), Outputs: moments}
+		runs[i] = quant.Coupled{Refiner: c.refiner, Dst: c.blocks.Slice(c.lo, c.lo+c.n, c.Rows), W: c.aim.Slice(c.lo, c.lo+c.n), Outputs: moments}
 	}
 	for i, err := range quant.RefineTogether(runs, q.Threads) {
 		if err != nil {

@@ -159,7 +159,7 @@ func (x *shown) states(ctx context.Context, k, i int) ([]float32, error) {
 
 // outside visits linear layers that are not in a layer; compute computes with what they read of an item.
 func (x *shown) outside(ctx context.Context, layer int, linears []*forward.Linear, compute func(k, i int) error) error {
-	in := &input{layer, linears}
+	in := &input{layer: layer, linears: linears}
 	if !x.wanted(in) {
 		return x.visitInput(ctx, in, nil)
 	}

@@ -21,6 +21,8 @@ type input struct {
 	// linears are the layers that read the vector. They belong to the stream being quantized: later ops read the outputs of any
 	// weights put into them.
 	linears []*forward.Linear
+	// added: the outputs of the only layer that reads the vector are added to the states as they are, and nothing else with them.
+	added bool
 }
 
 // String returns the name of the first matrix that reads the vector.
@@ -319,7 +321,7 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 		}
 		var parallel []step
 		for b := at; b < end; b++ {
-			t := step{}
+			t := step{together: end > at+1}
 			for k := range w.streams {
 				t.branches = append(t.branches, branches[k][b])
 			}
@@ -344,6 +346,8 @@ type step struct {
 	branches []*forward.Branch
 	// kept is what the outputs follow from, [tokens, Width], see [forward.Branch.Add]: computing it is most of the work.
 	kept []*rows
+	// together: other branches read the same states and are added to them.
+	together bool
 }
 
 // name is that of an input of a step, for messages.
@@ -424,7 +428,7 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 	inputs := first.Inputs()
 	last := len(inputs) - 1
 	for _, linears := range inputs[:last] {
-		if err := w.show(ctx, &input{layer, linears}, w.reader(ctx, t, linears[0])); err != nil {
+		if err := w.show(ctx, &input{layer: layer, linears: linears}, w.reader(ctx, t, linears[0])); err != nil {
 			return err
 		}
 	}
@@ -441,7 +445,8 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 		return err
 	}
 	w.drop(slices.Concat(inputs[:last]...)) // nothing reads them any more
-	return w.show(ctx, &input{layer, inputs[last]}, func(k, row, n int, _ forward.Windows) ([]float32, error) {
+	in := &input{layer: layer, linears: inputs[last], added: !t.together && first.Plain() && inputs[last][0].Rows == w.streams[0].states.width}
+	return w.show(ctx, in, func(k, row, n int, _ forward.Windows) ([]float32, error) {
 		s := w.streams[k]
 		s.b = grow(s.b, n*t.kept[k].width)
 		return t.kept[k].get(s.b, row, n)
@@ -493,6 +498,10 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 	}
 	cols, tally := in.linears[0].Cols, effort.TallyOf(ctx)
 	m := newInputMoments(cols, w.cross)
+	var r *residue
+	if w.cross && in.added {
+		r = newResidue(in.linears[0].Rows, cols)
+	}
 	err := w.chunks(ctx, func(c chunk) (err error) {
 		x := make([][]float32, len(w.streams))
 		for k := range w.streams {
@@ -502,12 +511,26 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 		}
 		m.add(x[0][:c.n*cols], x[len(x)-1][:c.n*cols], c.length, c.skip, w.threads)
 		tally.AddWork(estimate.Moments(c.n, cols, w.cross))
+		if r == nil {
+			return nil
+		}
+		var h [2][]float32
+		for k, s := range w.streams {
+			if h[k], err = s.read(c.row, c.n); err != nil {
+				return err
+			}
+		}
+		r.add(m, x[0][:c.n*cols], h[0], h[1], c.length, c.skip, w.threads)
+		tally.AddWork(estimate.Residue(c.n, r.rows, cols))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	st, err := m.stats(w.threads)
+	if err == nil && r != nil {
+		st.Residue, err = r.mean(st.Tokens, w.threads)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
@@ -550,7 +573,7 @@ func (w *walk) head(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in := &input{len(w.decoder.Layers), []*forward.Linear{head.Linear}}
+	in := &input{layer: len(w.decoder.Layers), linears: []*forward.Linear{head.Linear}}
 	return w.show(ctx, in, func(k, row, n int, _ forward.Windows) ([]float32, error) {
 		s := w.streams[k]
 		h, err := s.read(row, n)

@@ -27,6 +27,7 @@ const (
 	roundingOps  = 12         // of rounding a weight and taking its error
 	feedbackOps  = 2 * 32 / 2 // of propagating an error within a panel of 32 columns
 	descentOps   = 14         // of moving a code in a sweep
+	gridTries    = 13         // grids that are tried with feedback within a block
 	squareOps    = 4 * 64     // of products with the square of the moments of a block
 	learningOps  = 60         // of a step of gradient descent
 	halvingOps   = 60         // of a round of half-quadratic splitting
@@ -81,9 +82,20 @@ func Refine(q quant.Quantizer, rows, cols int) (w effort.Work) {
 	}
 	n, weights, sweeps := float64(cols), float64(rows)*float64(cols), float64(x.Sweeps)
 	run := float64(coupled(rows))
-	w[effort.Product] = 2*weights*run + sweeps*weights*(2*n+3*run+squareOps)
-	w[effort.Scalar] = sweeps * weights * descentOps
+	w = trials(weights, x.Candidates)
+	w[effort.Product] = weights*(n+3*run+gridTries*squareOps/4) + sweeps*weights*(2*n+3*run+squareOps)
+	w[effort.Scalar] = weights*(feedbackOps+gridTries*roundingOps) + sweeps*weights*descentOps
 	return w
+}
+
+// Aim is the work of letting a matrix make up for what the states lack.
+func Aim(rows, cols int) effort.Work {
+	return effort.Of(effort.Product, 2*float64(rows)*float64(cols)*float64(cols))
+}
+
+// Residue is the work of adding the products of so many vectors of cols elements with what the states, of rows elements, lack.
+func Residue(vectors, rows, cols int) effort.Work {
+	return effort.Of(effort.Product, 2*float64(vectors)*float64(rows)*float64(cols))
 }
 
 // Couples reports whether a quantizer lets the rows of a matrix make up for each other's errors.

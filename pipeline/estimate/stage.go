@@ -138,6 +138,25 @@ func allSites(d *arch.Decoder, f func(s effort.Site)) {
 	}
 }
 
+// added calls f with the linear layers that make up for what the states lack, see calibrate.Quantize.
+func added(d *arch.Decoder, f func(l *arch.Linear)) {
+	for _, layer := range d.Layers {
+		for i, b := range layer {
+			sites := effort.Sites(b.Block)
+			switch b.Block.(type) {
+			case *arch.Experts, *arch.Sum:
+				continue
+			}
+			if !b.Plain() || b.Parallel || i+1 < len(layer) && layer[i+1].Parallel {
+				continue
+			}
+			if last := sites[len(sites)-1]; len(last.Linears) == 1 && last.Share == 1 && last.Linears[0].Weight.Rows == d.Width() {
+				f(last.Linears[0])
+			}
+		}
+	}
+}
+
 // Moments is the work of adding the products of vectors of cols elements to their moments, and with cross those of two streams.
 func Moments(vectors, cols int, cross bool) (w effort.Work) {
 	n := float64(vectors) * float64(cols) * float64(cols)
@@ -197,6 +216,14 @@ func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 	}
 	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false))
 	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross), c.couple(d, s)) })
+	if cross {
+		added(d, func(l *arch.Linear) {
+			if c.Bits(l.Weight.Tensor) != 16 {
+				rows, cols := l.Weight.Rows, l.Weight.Cols
+				w = w.Plus(Residue(c.Windows*c.Length, rows, cols), Aim(rows, cols))
+			}
+		})
+	}
 	w[effort.Disk] += weights(d) + lookup(d)
 	return w
 }

@@ -59,6 +59,9 @@ func (l *Layer) Branches() (all []*Branch) {
 // Parallel reports whether the branch reads the same states as the branch before it.
 func (b *Branch) Parallel() bool { return b.of.Parallel }
 
+// Plain reports whether the product of the last linear layer is added to the states as it is.
+func (b *Branch) Plain() bool { return b.sum == nil && b.of.block.last() != nil && b.of.Plain() }
+
 // Parts lists the parts of a sum, which all read its input; nil for another block.
 func (b *Branch) Parts() (all []*Branch) {
 	x, ok := b.of.block.(*sum)

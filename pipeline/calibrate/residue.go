@@ -1,0 +1,77 @@
+package calibrate
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// residue gathers, for a matrix whose outputs are added to the states, the sum over tokens of (r - r̂) x̂ᵀ: r and r̂ are the states of
+// the float model and of the quantized one before the addition, x̂ is the input of the matrix. It tells how far the input of the
+// matrix predicts what the states lack.
+type residue struct {
+	rows, cols int
+	sum        []float32 // [rows, cols]
+	missing    []float32 // r - r̂ of the tokens at hand
+	packed     []kernel.Packed
+}
+
+func newResidue(rows, cols int) *residue {
+	return &residue{rows: rows, cols: cols, sum: make([]float32, rows*cols)}
+}
+
+// add takes whole windows of so many tokens, without the first skip of each: inputs and states of the quantized model, and states of the
+// float model. Tokens that m, to which the inputs have just been added, has made shorter count as little here.
+func (r *residue) add(m *moments, inputs, quantized, float []float32, tokens, skip, threads int) {
+	windows, n := len(inputs)/(tokens*r.cols), tokens-skip
+	r.missing = grow(r.missing, windows*tokens*r.rows)
+	kernel.Parallel(threads, windows*tokens, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			row := r.missing[i*r.rows : (i+1)*r.rows]
+			for j := range row {
+				row[j] = float[i*r.rows+j] - quantized[i*r.rows+j]
+			}
+			if f, ok := m.shares[i]; ok {
+				kernel.Scale(row, row, float32(f*f))
+			}
+		}
+	})
+	for len(r.packed) < windows {
+		r.packed = append(r.packed, kernel.Packed{})
+	}
+	for w := range windows {
+		r.packed[w].Resize(r.cols, n)
+	}
+	panels := (r.cols + kernel.PanelRows - 1) / kernel.PanelRows
+	kernel.Parallel(threads, windows*panels, func(u, end int) {
+		for ; u < end; u++ {
+			w, lo := u/panels, u%panels*kernel.PanelRows
+			r.packed[w].PackColumns(inputs[(w*tokens+skip)*r.cols:(w+1)*tokens*r.cols], lo, min(kernel.PanelRows, r.cols-lo), r.cols)
+		}
+	})
+	strip := kernel.Span(max(1, threads), r.rows, momentRows, 0)
+	kernel.Parallel(threads, (r.rows+strip-1)/strip, func(u, end int) {
+		product := make([]float32, strip*r.cols)
+		for ; u < end; u++ {
+			from, to := u*strip, min((u+1)*strip, r.rows)
+			sum := r.sum[from*r.cols : to*r.cols]
+			for w := range windows {
+				missing := r.missing[(w*tokens+skip)*r.rows : (w+1)*tokens*r.rows]
+				r.packed[w].TMulT(product, missing[from:], to-from, r.cols, r.rows, 0, r.cols)
+				kernel.Add(sum, sum, product[:len(sum)])
+			}
+		}
+	})
+}
+
+// mean divides by the number of tokens. The sum cannot be used afterwards.
+func (r *residue) mean(tokens int64, threads int) ([]float32, error) {
+	kernel.Parallel(threads, r.rows, func(lo, hi int) {
+		rows := r.sum[lo*r.cols : hi*r.cols]
+		kernel.Scale(rows, rows, 1/float32(max(tokens, 1)))
+	})
+	if !kernel.Finite(threads, r.sum) {
+		return nil, fmt.Errorf("states are NaN, infinite, or too large to be multiplied by activations")
+	}
+	return r.sum, nil
+}
