@@ -2,8 +2,10 @@ package quant
 
 import (
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -55,10 +57,12 @@ func TestChooseOutgrown(t *testing.T) {
 	}
 }
 
-// The change of a target is what multiplied by the damped Hessian gives half of the residue.
+// The change of a target is what multiplied by the damped Hessian gives half of the residue, and in the same direction if that is too far.
 func TestAim(t *testing.T) {
-	const rows, cols = 70, 192
+	const rows, cols, small = 70, 192, 0.05
 	in, w, residue := statsOf(cols, 512), gaussian(rows, cols, 5), gaussian(rows, cols, 6)
+	large := slices.Clone(residue.Data)
+	kernel.Scale(residue.Data, residue.Data, small)
 	for _, order := range []string{OrderGroup, OrderNatural} {
 		q := NewGPTQ()
 		q.Order = order
@@ -74,10 +78,31 @@ func TestAim(t *testing.T) {
 				for k := range cols {
 					got += (float64(to.Row(i)[k]) - float64(w.Row(i)[k])) * float64(h[k*cols+j])
 				}
-				if want := q.Mismatch * float64(residue.Row(i)[j]); math.Abs(got-want) > 1e-3 {
+				if want := q.Mismatch * float64(residue.Row(i)[j]); math.Abs(got-want) > 1e-3*small {
 					t.Fatalf("%s [%d,%d]: %g, want %g", order, i, j, got, want)
 				}
 			}
+		}
+		far := e.(Aimer).Aim(w, large, 3)
+		var change, squares, along, whole float64
+		for i, v := range w.Data {
+			d, near := float64(far.Data[i])-float64(v), float64(to.Data[i])-float64(v)
+			change += d * d
+			squares += near * near
+			along += d * near
+			whole += float64(v) * float64(v) * float64(in.Hessian[i%cols*(cols+1)])
+		}
+		if cosine := along / math.Sqrt(change*squares); cosine < 1-1e-6 || change > squares/(small*small)/10 {
+			t.Errorf("%s: a large change is cut to %g of %g, with a cosine of %g", order, change, squares/(small*small), cosine)
+		}
+		var moved float64
+		for i := range rows {
+			for j := range cols {
+				moved += q.Mismatch * (float64(far.Row(i)[j]) - float64(w.Row(i)[j])) * float64(large[i*cols+j])
+			}
+		}
+		if limit := moved * math.Sqrt(change/(squares/(small*small))); math.Abs(limit-aimMost*whole) > 1e-3*aimMost*whole {
+			t.Errorf("%s: the outputs change by %g of %g", order, limit, whole)
 		}
 	}
 }

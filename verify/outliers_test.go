@@ -154,7 +154,7 @@ func TestOutlierPackages(t *testing.T) {
 		t.Run(fmt.Sprint(bits), func(t *testing.T) {
 			root := t.TempDir()
 			dir, err := stagetest.Export(t.Context(), root, source, fmt.Sprintf("quantize: {method: [awq, gptq], bits: %d}\n"+
-				"calibrate: {tokens: 8192, window: 128, probe: 256}\nverify: {perplexity: {windows: 2, window: 128, decode: 8}}", bits))
+				"calibrate: {tokens: 8192, window: 128, probe: 256}\nverify: {perplexity: {windows: 2, window: 128, decode: 32}}", bits))
 			if err != nil {
 				t.Fatal(err)
 			}
