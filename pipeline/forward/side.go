@@ -123,9 +123,13 @@ func (m *Model) checkPerLayer() error {
 	if p == nil {
 		return nil
 	}
-	all, err := width("vectors of layers", len(d.Layers), p.Width)
+	least, err := width("vectors of layers", len(d.Layers), p.Width)
 	if err != nil {
 		return err
+	}
+	all := p.Table.Cols // more where the description has some of the model's layers
+	if all < least || all%p.Width != 0 {
+		return fmt.Errorf("table of layers: %d columns for %d layers of %d: %w", all, len(d.Layers), p.Width, tensor.ErrCorrupt)
 	}
 	if !finite(p.Scale, 0) || !finite(p.ProjectionScale, 0) || !finite(p.TableScale, 0) || p.Pad < 0 || p.Pad >= d.Vocab {
 		return fmt.Errorf("vectors of layers: factors %v, %v and %v, padding %d: %w", p.Scale, p.ProjectionScale, p.TableScale, p.Pad, tensor.ErrCorrupt)

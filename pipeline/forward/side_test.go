@@ -29,6 +29,8 @@ func TestSideErrors(t *testing.T) {
 		{"factor", func(d *arch.Decoder) { d.PerLayer.Scale = math.NaN() }, tensor.ErrCorrupt, "factors NaN"},
 		{"padding", func(d *arch.Decoder) { d.PerLayer.Pad = d.Vocab }, tensor.ErrCorrupt, "padding 320"},
 		{"table", func(d *arch.Decoder) { d.PerLayer.Table.Tensor = "none" }, tensor.ErrCorrupt, `table of layers: the checkpoint has no tensor "none"`},
+		{"columns of a layer", func(d *arch.Decoder) { d.PerLayer.Table.Cols -= d.PerLayer.Width }, tensor.ErrCorrupt, "64 columns for 5 layers of 16"},
+		{"columns", func(d *arch.Decoder) { d.PerLayer.Table.Cols++ }, tensor.ErrCorrupt, "81 columns for 5 layers of 16"},
 		{"projection", func(d *arch.Decoder) { d.PerLayer.Projection.Weight.Rows = 3 }, tensor.ErrCorrupt, "projection to layers"},
 		{"norm", func(d *arch.Decoder) { d.PerLayer.Norm.Eps = -1 }, tensor.ErrCorrupt, "norm of layers: epsilon -1"},
 		{"vector before the first", func(d *arch.Decoder) { injection(d).At = -1 }, tensor.ErrCorrupt, "layer 4: 16 columns from -1 on"},

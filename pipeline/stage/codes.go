@@ -138,6 +138,10 @@ func schemeOf(pl *assemble.Planned, chain *quant.Chain, c *Calibrate) calibrate.
 			}
 		}
 	}
+	// A package whose table is another view has the embedding only where it is the head, too.
+	if e := pl.Source.Decoder.Embedding.Tensor; s.Specs[e] == (quant.Spec{}) {
+		s.Floats[e] = true
+	}
 	return s
 }
 
