@@ -92,6 +92,27 @@ func (m *moments) pieces(threads int) (all []piece) {
 	return all
 }
 
+// packWindows makes x [windows * tokens, cols], without the first skip tokens of each window, factors of products over tokens: packed,
+// one for each window, of which there may be more.
+func packWindows(packed []kernel.Packed, x []float32, cols, tokens, skip, threads int) []kernel.Packed {
+	size := tokens * cols
+	windows := len(x) / size
+	for len(packed) < windows {
+		packed = append(packed, kernel.Packed{})
+	}
+	for w := range windows {
+		packed[w].Resize(cols, tokens-skip)
+	}
+	panels := (cols + kernel.PanelRows - 1) / kernel.PanelRows
+	kernel.Parallel(threads, windows*panels, func(u, end int) {
+		for ; u < end; u++ {
+			w, lo := u/panels, u%panels*kernel.PanelRows
+			packed[w].PackColumns(x[w*size+skip*cols:(w+1)*size], lo, min(kernel.PanelRows, cols-lo), cols)
+		}
+	})
+	return packed
+}
+
 // add takes the inputs of whole windows of so many tokens, without the first skip of each: quantized [windows * tokens, cols], and
 // those of the float model, which are not read if there is no cross moment.
 func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
@@ -103,19 +124,7 @@ func (m *moments) add(quantized, float []float32, tokens, skip, threads int) {
 	if hessian && cross {
 		return
 	}
-	for len(m.packed) < windows {
-		m.packed = append(m.packed, kernel.Packed{})
-	}
-	for w := range windows {
-		m.packed[w].Resize(m.cols, n)
-	}
-	panels := (m.cols + kernel.PanelRows - 1) / kernel.PanelRows
-	kernel.Parallel(threads, windows*panels, func(u, end int) {
-		for ; u < end; u++ {
-			w, lo := u/panels, u%panels*kernel.PanelRows
-			m.packed[w].PackColumns(quantized[w*size+skip*m.cols:(w+1)*size], lo, min(kernel.PanelRows, m.cols-lo), m.cols)
-		}
-	})
+	m.packed = packWindows(m.packed, quantized, m.cols, tokens, skip, threads)
 	pieces := slices.DeleteFunc(m.pieces(max(1, threads)), func(p piece) bool { return p.cross && cross || !p.cross && hessian })
 	kernel.Parallel(threads, len(pieces), func(u, end int) {
 		var product []float32

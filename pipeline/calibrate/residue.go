@@ -23,7 +23,7 @@ func newResidue(rows, cols int) *residue {
 // add takes whole windows of so many tokens, without the first skip of each: inputs and states of the quantized model, and states of the
 // float model. Tokens that m, to which the inputs have just been added, has made shorter count as little here.
 func (r *residue) add(m *moments, inputs, quantized, float []float32, tokens, skip, threads int) {
-	windows, n := len(inputs)/(tokens*r.cols), tokens-skip
+	windows := len(inputs) / (tokens * r.cols)
 	r.missing = grow(r.missing, windows*tokens*r.rows)
 	kernel.Parallel(threads, windows*tokens, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -36,19 +36,7 @@ func (r *residue) add(m *moments, inputs, quantized, float []float32, tokens, sk
 			}
 		}
 	})
-	for len(r.packed) < windows {
-		r.packed = append(r.packed, kernel.Packed{})
-	}
-	for w := range windows {
-		r.packed[w].Resize(r.cols, n)
-	}
-	panels := (r.cols + kernel.PanelRows - 1) / kernel.PanelRows
-	kernel.Parallel(threads, windows*panels, func(u, end int) {
-		for ; u < end; u++ {
-			w, lo := u/panels, u%panels*kernel.PanelRows
-			r.packed[w].PackColumns(inputs[(w*tokens+skip)*r.cols:(w+1)*tokens*r.cols], lo, min(kernel.PanelRows, r.cols-lo), r.cols)
-		}
-	})
+	r.packed = packWindows(r.packed, inputs, r.cols, tokens, skip, threads)
 	strip := kernel.Span(max(1, threads), r.rows, momentRows, 0)
 	kernel.Parallel(threads, (r.rows+strip-1)/strip, func(u, end int) {
 		product := make([]float32, strip*r.cols)

@@ -39,21 +39,11 @@ func (g *Group) Compute(w kernel.Work) bool {
 			}, nil)
 		}
 	case *kernel.Feedback:
-		return g.split(w, w.Rows, feedbackRows, func(lo, hi int) kernel.Work {
-			f := *w
-			f.Rows = hi - lo
-			f.Work, f.Codes, f.Scale, f.Zero = rowsOf(w.Work, w.Rows, lo, hi), rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi),
-				rowsOf(w.Zero, w.Rows, lo, hi)
-			return &f
-		}, []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)})
+		changes := []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)}
+		return g.split(w, w.Rows, feedbackRows, func(lo, hi int) kernel.Work { return feedbackOf(w, lo, hi) }, changes)
 	case *kernel.Descent:
-		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work {
-			d := *w
-			d.Rows = hi - lo
-			d.Codes, d.Scale, d.Zero, d.Target = rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi), rowsOf(w.Zero, w.Rows, lo, hi),
-				rowsOf(w.Target, w.Rows, lo, hi)
-			return &d
-		}, []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)})
+		changes := []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)}
+		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work { return descentOf(w, lo, hi) }, changes)
 	case *kernel.Refinement:
 		var changes []change
 		for _, run := range w.Runs {
@@ -66,6 +56,24 @@ func (g *Group) Compute(w kernel.Work) bool {
 		}, changes)
 	}
 	return g.turn().Compute(w)
+}
+
+// feedbackOf is the part of a feedback for rows lo to hi-1.
+func feedbackOf(w *kernel.Feedback, lo, hi int) *kernel.Feedback {
+	f := *w
+	f.Rows = hi - lo
+	f.Work, f.Codes, f.Scale, f.Zero = rowsOf(w.Work, w.Rows, lo, hi), rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi),
+		rowsOf(w.Zero, w.Rows, lo, hi)
+	return &f
+}
+
+// descentOf is the part of a descent for rows lo to hi-1.
+func descentOf(w *kernel.Descent, lo, hi int) *kernel.Descent {
+	d := *w
+	d.Rows = hi - lo
+	d.Codes, d.Scale, d.Zero, d.Target = rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi), rowsOf(w.Zero, w.Rows, lo, hi),
+		rowsOf(w.Target, w.Rows, lo, hi)
+	return &d
 }
 
 // change saves memory that work changes, and returns what restores it.

@@ -87,11 +87,7 @@ func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
 		f.Work, f.Codes, f.Scale, f.Zero = drawn(s.Rows*n, 1), make([]float32, s.Rows*n), make([]float32, s.Rows*n/block), make([]float32, s.Rows*n/block)
 		return &f
 	}, func(w kernel.Work) {
-		kernel.Parallel(0, s.Rows, func(lo, hi int) {
-			part, of := *w.(*kernel.Feedback), func(x []float32) []float32 { return x[lo*len(x)/s.Rows : hi*len(x)/s.Rows] }
-			part.Rows, part.Work, part.Codes, part.Scale, part.Zero = hi-lo, of(part.Work), of(part.Codes), of(part.Scale), of(part.Zero)
-			quant.Feed(&part)
-		})
+		kernel.Parallel(0, s.Rows, func(lo, hi int) { quant.Feed(feedbackOf(w.(*kernel.Feedback), lo, hi)) })
 	}, func(w kernel.Work) []float32 {
 		f := w.(*kernel.Feedback)
 		return slices.Concat(f.Codes, f.Scale, f.Zero)
@@ -124,11 +120,7 @@ func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {
 		d.Codes, d.Scale, d.Zero = make([]float32, s.Rows*n), slices.Repeat([]float32{1. / 16}, s.Rows*n/block), make([]float32, s.Rows*n/block)
 		return &d
 	}, func(w kernel.Work) {
-		kernel.Parallel(0, s.Rows, func(lo, hi int) {
-			part, of := *w.(*kernel.Descent), func(x []float32) []float32 { return x[lo*len(x)/s.Rows : hi*len(x)/s.Rows] }
-			part.Rows, part.Codes, part.Scale, part.Zero, part.Target = hi-lo, of(part.Codes), of(part.Scale), of(part.Zero), of(part.Target)
-			quant.Descend(&part)
-		})
+		kernel.Parallel(0, s.Rows, func(lo, hi int) { quant.Descend(descentOf(w.(*kernel.Descent), lo, hi)) })
 	}, func(w kernel.Work) []float32 {
 		d := w.(*kernel.Descent)
 		return slices.Concat(d.Codes, d.Scale, d.Zero)
