@@ -47,6 +47,8 @@ type Options struct {
 	Dir string
 	// Direct makes the hub serve small files itself, as it did before it redirected to its cache.
 	Direct bool
+	// Observe, if not nil, is called with every request before it is answered, by several goroutines.
+	Observe func(Request)
 }
 
 // Hub holds repositories and serves them. Make one with New. Its methods are safe for concurrent use.

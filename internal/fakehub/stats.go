@@ -127,6 +127,9 @@ func (h *Hub) observed(side int, next http.Handler) http.Handler {
 		}
 		_, err := r.Cookie(sessionCookie)
 		h.stats.add(note, side == onStorage && (note.Authorized || err == nil))
+		if h.o.Observe != nil {
+			h.o.Observe(note.Request)
+		}
 		r.Body = &counted{r.Body, &note.received}
 		rw := &response{ResponseWriter: w, r: r, h: h, fault: f, record: note, count: &atomic.Int64{}}
 		if t.content && !t.redirects && r.Method == http.MethodGet {
