@@ -3,6 +3,7 @@ package quant
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -19,18 +20,18 @@ const (
 	zeroStep  = .125
 )
 
-// chooser chooses the codes and grids of all rows of a refinement again, row after row and in every row column after column: Babai's way
+// chooser chooses the codes and grids of all rows of a refinement, row after row and in every row column after column: Babai's way
 // to a near point of a lattice, with the moments of inputs and of outputs as the metric.
 //
 // With (G + r I) = Uᵀ D U, U unit upper triangular, the objective is the sum over rows of D_i Z_i (H + ridge I) Z_iᵀ, Z = U E. So
 // after the rows behind it, row i aims at a_i = t_i - Σ_j>i U_ij E_j = t_i + Σ_j>i V_ij Z_j, V the inverse of U, and what its codes
 // leave of that, Z_i = ŵ_i - a_i, is all that counts: GPTQ with another target. Columns of a_i depend only on the same columns of
-// other rows. So blocks of columns come one after the other, and in each of them the rows.
+// other rows. So blocks of columns come one after the other, and in each of them the rows. Codes that there are do not count, nor
+// do grids of blocks that are chosen for.
 type chooser struct {
 	*refinement
-	rowOrder []int     // row of every position; the last position comes first
-	mix      []float32 // V in the order of positions, above the diagonal [rows, rows]
-	errors   []float32 // of columns, in units of the factor, in the order of positions [rows, cols]
+	errors  []float32   // of columns, in units of the factor, in the order of positions [rows, cols]
+	lacking atomic.Bool // whether a block has the grid that it had, because the search found none
 
 	first, columns int       // the positions of columns at hand
 	factor         []float32 // of these columns [columns, columns]
@@ -42,9 +43,30 @@ type chooser struct {
 	scale, zero    []float32 // of the rows at hand
 }
 
-// choose changes all codes, and the grids of blocks that are moved at once. It changes nothing where the moments of outputs are not
-// positive definite, or numbers leave the range of float32.
-func (r *refinement) choose() {
+// choose chooses all codes, and the grids of blocks that are moved at once. If the search finds no grid for some block, rows are encoded
+// by themselves first and it has the one that it has then; if numbers leave the range of float32, that is the result.
+func (r *refinement) choose() error {
+	for encoded := !r.choosesGrids(); ; encoded = true {
+		var was Blocks
+		if encoded {
+			was = cloneBlocks(r.dst)
+		}
+		finite, lacking := r.chooseOnce()
+		switch {
+		case encoded && !finite:
+			r.restore(was)
+			return nil
+		case encoded, finite && !lacking:
+			return nil
+		}
+		if err := r.encode(); err != nil || !lacking {
+			return err
+		}
+	}
+}
+
+// chooseOnce reports whether all numbers were finite, and whether some block had no grid of its own.
+func (r *refinement) chooseOnce() (finite, lacking bool) {
 	m, width := r.rows, r.width
 	c := &chooser{
 		refinement: r, errors: r.pulled, factor: make([]float32, width*width),
@@ -52,45 +74,82 @@ func (r *refinement) choose() {
 		missed: make([]float32, chooseRows*width), value: make([]float32, chooseRows*width), trial: make([]float32, chooseRows*width),
 		importance: make([]float32, chooseRows*width), scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
 	}
-	if !c.decompose() {
-		return
-	}
-	was := Blocks{slices.Clone(r.dst.Codes), slices.Clone(r.dst.Scale), slices.Clone(r.dst.Zero)}
 	for c.first = r.cols; c.first > 0; {
 		c.columns = min(width, c.first)
 		c.first -= c.columns
 		c.chooseColumns()
 	}
-	if !kernel.Finite(r.threads, c.errors) {
-		copy(r.dst.Codes, was.Codes)
-		copy(r.dst.Scale, was.Scale)
-		copy(r.dst.Zero, was.Zero)
-	}
+	return kernel.Finite(r.threads, c.errors), c.lacking.Load()
 }
 
-// decompose sets the order of rows and mix, if the moments of outputs are positive definite.
-func (c *chooser) decompose() bool {
-	m := c.rows
+func cloneBlocks(b Blocks) Blocks {
+	return Blocks{slices.Clone(b.Codes), slices.Clone(b.Scale), slices.Clone(b.Zero)}
+}
+
+// restore makes the blocks what they were.
+func (r *refinement) restore(was Blocks) {
+	copy(r.dst.Codes, was.Codes)
+	copy(r.dst.Scale, was.Scale)
+	copy(r.dst.Zero, was.Zero)
+}
+
+// choosesGrids reports whether the choice is that of grids, too: blocks of more columns are not moved at once.
+func (r *refinement) choosesGrids() bool { return r.width == r.feedback.block }
+
+// decompose sets the order of rows and mix, and reports whether the moments of outputs are positive definite.
+func (r *refinement) decompose() bool {
+	m := r.rows
 	diagonal := make([]float32, m)
 	for i := range diagonal {
-		diagonal[i] = c.outputs[i*m+i]
+		diagonal[i] = r.outputs[i*m+i]
 	}
-	c.rowOrder = positions(diagonal, m, c.ordering)
-	c.mix = make([]float32, m*m)
-	for i, a := range c.rowOrder {
-		for j, b := range c.rowOrder[:i+1] {
-			c.mix[i*m+j] = c.outputs[a*m+b]
+	r.rowOrder = positions(diagonal, m, r.ordering)
+	r.mix = make([]float32, m*m)
+	for i, a := range r.rowOrder {
+		for j, b := range r.rowOrder[:i+1] {
+			r.mix[i*m+j] = r.outputs[a*m+b]
 		}
 	}
-	if !invertFactor(c.mix, m, c.threads) {
+	if !invertFactor(r.mix, m, r.threads) {
 		return false
 	}
 	for j := range m { // row j is that of the inverse of the factor of Uᵀ D U, column j of V times a number
 		for i := range j {
-			c.mix[i*m+j] = c.mix[j*m+i] / c.mix[j*m+j]
+			r.mix[i*m+j] = r.mix[j*m+i] / r.mix[j*m+j]
 		}
 	}
 	return true
+}
+
+// choice is what a device does for some refinements.
+func (e *feedback) choice(list []*refinement) *kernel.Choice {
+	d := &kernel.Choice{Cols: e.cols, Block: e.block, Candidates: e.candidates, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
+		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions[2]},
+		Importance: e.importance, Order: e.order}
+	for _, r := range list {
+		d.Runs = append(d.Runs, kernel.Mixed{Rows: r.rows, Codes: r.dst.Codes, Scale: r.dst.Scale, Zero: r.dst.Zero, Target: r.target, Order: r.rowOrder, Mix: r.mix})
+	}
+	return d
+}
+
+// Choose does on threads of this CPU what a device does for a [kernel.Choice].
+func Choose(d *kernel.Choice, threads int) {
+	e := &feedback{spec: Spec{Bits: d.Bits, Scale: tensor.F32}, cols: d.Cols, block: d.Block, blocks: d.Cols / d.Block, candidates: d.Candidates,
+		factor: d.Factor.Data, importance: d.Importance, order: d.Order}
+	if d.Half {
+		e.spec.Scale = tensor.F16
+	}
+	for i := range d.Runs {
+		run := &d.Runs[i]
+		e.spec.Symmetric = run.Zero == nil
+		r := &refinement{feedback: e, dst: Blocks{Codes: run.Codes, Scale: run.Scale, Zero: run.Zero}, rows: run.Rows, width: min(d.Block, descentPanel),
+			threads: threads, target: run.Target, rowOrder: run.Order, mix: run.Mix, pulled: make([]float32, run.Rows*d.Cols)}
+		was := cloneBlocks(r.dst)
+		finite, lacking := r.chooseOnce()
+		if run.Left = !finite || lacking; run.Left {
+			r.restore(was)
+		}
+	}
 }
 
 // chooseColumns chooses the codes of the columns at hand.
@@ -117,7 +176,7 @@ func (c *chooser) chooseColumns() {
 	})
 	for hi := m; hi > 0; hi -= chooseRows {
 		lo := max(0, hi-chooseRows)
-		if width == c.feedback.block {
+		if c.choosesGrids() {
 			c.chooseGrids(lo, hi)
 		}
 		for i := hi - 1; i >= lo; i-- {
@@ -140,6 +199,7 @@ func (c *chooser) chooseGrids(lo, hi int) {
 		searchGrids(scale, zero, value, c.importance[from*width:to*width], c.spec, c.candidates)
 		for i := range scale {
 			if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
+				c.lacking.Store(true)
 				continue
 			}
 			part := value[i*width : (i+1)*width]

@@ -1,8 +1,10 @@
 package quant
 
 import (
+	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -19,12 +21,9 @@ func refinementOf(t *testing.T, s Spec, w Matrix, in, outputs *Stats, threads in
 		t.Fatal(err)
 	}
 	first = encodeWith(t, q, w, s, in)
-	f := e.(*feedback)
-	r = &refinement{feedback: f, dst: cloneBlocks(first), rows: w.Rows, width: min(f.block, descentPanel), threads: threads}
-	if !r.couple(outputs) {
-		t.Fatal("no output matters")
+	if r, err = e.(*feedback).refinement(cloneBlocks(first), w, outputs, threads); err != nil || !r.coupled || !r.definite {
+		t.Fatalf("%v, or no output matters, or the moments are not positive definite", err)
 	}
-	r.point(w)
 	return r, first
 }
 
@@ -35,7 +34,12 @@ func TestChoose(t *testing.T) {
 	in, w := statsOf(cols, 512), gaussian(rows, cols, 5)
 	for _, s := range []Spec{{Bits: 3, Block: 64, Scale: tensor.F16}, {Bits: 4, Block: 128, Symmetric: true, Scale: tensor.F32}, {Bits: 2, Scale: tensor.F16}} {
 		r, first := refinementOf(t, s, w, in, outputs, 2)
-		r.choose()
+		if r.needsCodes() {
+			r.restore(first)
+		}
+		if err := r.choose(); err != nil {
+			t.Fatal(err)
+		}
 		h := damped(in.Hessian, cols, r.ridge)
 		before, after := coupled(first, w, s, h, outputs.Hessian, 1), coupled(r.dst, w, s, h, outputs.Hessian, 1)
 		t.Logf("%s: %.3g, was %.3g", s, after, before)
@@ -45,15 +49,74 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Numbers that leave the range of float32 change nothing.
+// Where numbers leave the range of float32 rows are encoded by themselves.
 func TestChooseOutgrown(t *testing.T) {
 	const rows, cols = 16, 128
 	outputs := &Stats{Cols: rows, Tokens: 1 << 20, Hessian: hessian(rows, 512, 9)}
 	r, first := refinementOf(t, Spec{Bits: 3, Block: 64, Scale: tensor.F32}, gaussian(rows, cols, 5), statsOf(cols, 512), outputs, 1)
 	r.target[0] = float32(math.Inf(1))
-	r.choose()
-	if !sameBlocks(first, r.dst) {
-		t.Error("blocks have changed")
+	if err := r.choose(); err != nil || !sameBlocks(first, r.dst) {
+		t.Errorf("blocks are not those of rows by themselves, %v", err)
+	}
+}
+
+// What is chosen does not depend on what was there, and is what follows from the codes of rows by themselves: all of it where moments of
+// outputs are not positive definite, and the grids of blocks for which the search has none.
+func TestChooseFresh(t *testing.T) {
+	const rows, cols = 20, 128
+	s, w, in := Spec{Bits: 4, Block: 64, Scale: tensor.F32}, gaussian(rows, cols, 5), statsOf(cols, 512)
+	for j := range cols {
+		w.Data[3*cols+j] = float32(j%64) * 0x1p-125 // a scale that rounding stores, but no search
+	}
+	coupled := hessian(rows, 512, 9)
+	alone, indefinite := make([]float32, rows*rows), slices.Repeat([]float32{-1}, rows*rows)
+	for i := range rows {
+		alone[i*rows+i] = 1 + float32(i)
+		indefinite[i*rows+i] = 1
+	}
+	for _, c := range []struct {
+		name              string
+		outputs           []float32
+		definite, lacking bool
+	}{{"coupled", coupled, true, false}, {"alone", alone, true, true}, {"indefinite", indefinite, false, true}} {
+		outputs := &Stats{Cols: rows, Tokens: 1 << 20, Hessian: c.outputs}
+		q := NewGPTQ()
+		q.Candidates = 4
+		e, err := q.Prepare(s, cols, in, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, first := e.(*feedback), encodeWith(t, q, w, s, in)
+		// Everything after rows have been encoded by themselves.
+		r, err := f.refinement(cloneBlocks(first), w, outputs, 1)
+		if err != nil || r.definite != c.definite {
+			t.Fatalf("%s: %v, positive definite: %v", c.name, err, r.definite)
+		}
+		r.restore(first)
+		if r.definite {
+			if finite, lacking := r.chooseOnce(); !finite || lacking != c.lacking {
+				t.Fatalf("%s: finite %v, a block lacks a grid %v", c.name, finite, lacking)
+			}
+		}
+		r.mistake()
+		r.run()
+		l, _ := s.Layout(rows, cols)
+		got := NewBlocks(l, s)
+		if err := f.Refine(got, w, outputs, 3); err != nil || !sameBlocks(got, r.dst) {
+			t.Errorf("%s: %v, or other blocks", c.name, err)
+		}
+	}
+	w.Data[5*cols+1] = float32(math.NaN())
+	for _, outputs := range [][]float32{coupled, make([]float32, rows*rows)} {
+		e, err := NewGPTQ().Prepare(s, cols, in, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, _ := s.Layout(rows, cols)
+		err = e.(Refiner).Refine(NewBlocks(l, s), w, &Stats{Cols: rows, Tokens: 1 << 20, Hessian: outputs}, 2)
+		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "row 5") {
+			t.Errorf("a weight that is no number: %v", err)
+		}
 	}
 }
 

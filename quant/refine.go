@@ -1,19 +1,19 @@
 package quant
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// Refiner is an [Encoder] that can improve what it chose for some rows together, if it knows which combinations of their outputs
-// matter.
+// Refiner is an [Encoder] that can encode rows together, if it knows which combinations of their outputs matter.
 type Refiner interface {
 	Encoder
-	// Refine changes codes, scales and zero terms that Encode chose for w. outputs are the second moments of the gradients of
-	// the log-likelihood at the outputs, one column for each row of w; they are not changed. threads bounds the parallelism,
-	// not the result.
+	// Refine is Encode for rows that make up for each other's errors. outputs are the second moments of the gradients of the
+	// log-likelihood at the outputs, one column for each row of w; they are not changed. threads bounds the parallelism, not the
+	// result.
 	Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error
 }
 
@@ -35,28 +35,47 @@ const refineTokens = 16
 //
 //	tr((G + r I) E (H + ridge I) Eᵀ),   E = ŵ - t,   r = outputs · mean(diag G) · max(1, 16 m / tokens)
 //
-// with the target t of [GPTQ]. First codes and grids are chosen again, see chooser; then they move: block of columns by block of columns,
-// row by row, first scale and zero term by least squares, then the codes. Of blocks of more than 128 columns only codes change. No move
-// raises the objective, up to rounding. The choice costs m n² + m² n operations and the search, a sweep over m rows of n columns
-// 2 (m n² + 2 m² n); 2 (m n + m²) values are in memory.
+// with the target t of [GPTQ]. First codes and grids are chosen, see chooser; then they move: block of columns by block of columns,
+// row by row, first scale and zero term by least squares, then the codes. No move raises the objective, up to rounding. Of blocks of
+// more than 128 columns only codes are chosen and move, on the grids that Encode finds; Encode also chooses everything if no output
+// matters, and what moves if G + r I is not positive definite. The choice costs m n² + m² n operations and the search, a sweep over m
+// rows of n columns 2 (m n² + 2 m² n); 2 (m n + m²) values are in memory.
 func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
 	r, err := e.refinement(dst, w, outputs, threads)
-	if r != nil {
-		r.run()
+	if err != nil {
+		return err
 	}
-	return err
+	if r.needsCodes() {
+		if err := r.encode(); err != nil {
+			return err
+		}
+	}
+	if !r.coupled {
+		return nil
+	}
+	if err := r.chooseAlone(); err != nil {
+		return err
+	}
+	r.run()
+	return nil
 }
 
 // refinement is the state of Refine for m rows of n columns, of which width move at a time.
 type refinement struct {
 	*feedback
 	dst     Blocks
+	w       Matrix
 	rows    int
 	width   int
 	threads int
+	coupled bool      // whether any output matters
 	outputs []float32 // (G + r I) / mean(diag G) [m, m]
 	target  []float32 // t [m, n], until there are errors
 	pulled  []float32 // E, then (G + r I) E [m, n]
+
+	definite bool      // whether outputs are
+	rowOrder []int     // row of every position; the last position comes first
+	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
 	gradient, change, product []float32     // [m, width]
 	code, kq                  []float32     // signed codes, and their products with the square [m, width]
@@ -74,19 +93,48 @@ type effect struct {
 	moved  bool          // whether it is not 0
 }
 
-// refinement returns the refinement of rows before its first sweep, or nil if no output matters.
+// refinement returns the refinement of rows that have no codes yet.
 func (e *feedback) refinement(dst Blocks, w Matrix, outputs *Stats, threads int) (*refinement, error) {
 	if w.Cols != e.cols || outputs.Cols != w.Rows || len(outputs.Hessian) != w.Rows*w.Rows {
 		return nil, fmt.Errorf("internal error: moments of %d outputs for a matrix of %d x %d", outputs.Cols, w.Rows, w.Cols)
 	}
-	r := &refinement{feedback: e, dst: dst, rows: w.Rows, width: min(e.block, descentPanel), threads: threads}
-	if !r.couple(outputs) {
-		return nil, nil
+	r := &refinement{feedback: e, dst: dst, w: w, rows: w.Rows, width: min(e.block, descentPanel), threads: threads}
+	if r.coupled = r.couple(outputs); !r.coupled {
+		return r, nil
 	}
-	r.point(w)
-	r.choose()
+	r.definite = r.decompose()
+	return r, r.point()
+}
+
+// needsCodes reports whether rows have to be encoded by themselves first.
+func (r *refinement) needsCodes() bool { return !r.coupled || !r.definite || !r.choosesGrids() }
+
+// encode encodes rows by themselves.
+func (r *refinement) encode() error {
+	if kernel.HasDevice() {
+		return r.EncodeTogether(r.dst, r.w, r.threads)
+	}
+	failed := make([]error, (r.rows+togetherRows-1)/togetherRows)
+	kernel.Parallel(r.threads, len(failed), func(u, end int) {
+		for ; u < end; u++ {
+			lo, hi := u*togetherRows, min((u+1)*togetherRows, r.rows)
+			if err := r.Encode(r.dst.Slice(lo, hi, r.rows), r.w.Slice(lo, hi)); err != nil {
+				failed[u] = fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
+			}
+		}
+	})
+	return cmp.Or(failed...)
+}
+
+// chooseAlone chooses codes on this CPU, if there is a choice, and computes E.
+func (r *refinement) chooseAlone() error {
+	if r.definite {
+		if err := r.choose(); err != nil {
+			return err
+		}
+	}
 	r.mistake()
-	return r, nil
+	return nil
 }
 
 // couple sets the damped moments of the outputs, and reports whether there are any.
@@ -108,18 +156,17 @@ func (r *refinement) couple(outputs *Stats) bool {
 	return true
 }
 
-// point computes where rows aim.
-func (r *refinement) point(w Matrix) {
+// point computes where rows aim. It returns an error for rows that Encode refuses before it chooses codes.
+func (r *refinement) point() error {
 	m, n := r.rows, r.cols
 	r.target, r.pulled = make([]float32, m*n), make([]float32, m*n)
-	multiplied := r.multiplyOffload(r.target, w)
+	multiplied := r.multiplyOffload(r.target, r.w)
+	failed := make([]error, m)
 	r.each(0, m, func(lo, hi int) {
-		b := &batch{rows: hi - lo, target: r.target[lo*n : hi*n], work: make([]float32, (hi-lo)*n)}
-		if !multiplied {
-			r.multiply(b, w.Data[lo*n:hi*n])
-		}
-		r.aim(b, w.Data[lo*n:hi*n])
+		b := &batch{rows: hi - lo, dst: r.dst.Slice(lo, hi, m), target: r.target[lo*n : hi*n], work: r.pulled[lo*n : hi*n]}
+		failed[lo] = r.prepare(b, r.w.Slice(lo, hi), multiplied, lo)
 	})
+	return cmp.Or(failed...)
 }
 
 // mistake computes E.
@@ -210,7 +257,7 @@ func (r *refinement) panel(lo int) bool {
 		for i := from; i < to; i++ {
 			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
 		}
-		r.prepare(lo, from, to)
+		r.count(lo, from, to)
 	})
 	if !r.moveAll(lo) {
 		return false
@@ -226,8 +273,8 @@ func (r *refinement) panel(lo int) bool {
 	return true
 }
 
-// prepare computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
-func (r *refinement) prepare(lo, from, to int) {
+// count computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
+func (r *refinement) count(lo, from, to int) {
 	width := r.width
 	mid := float32(int(1) << (r.spec.Bits - 1))
 	for row := from; row < to; row++ {

@@ -30,10 +30,6 @@ func coupled(b Blocks, t Matrix, s Spec, h, outputs []float32, r float64) float6
 	return sum
 }
 
-func cloneBlocks(b Blocks) Blocks {
-	return Blocks{Codes: slices.Clone(b.Codes), Scale: slices.Clone(b.Scale), Zero: slices.Clone(b.Zero)}
-}
-
 func sameBlocks(a, b Blocks) bool {
 	return slices.Equal(a.Codes, b.Codes) && slices.Equal(a.Scale, b.Scale) && slices.Equal(a.Zero, b.Zero)
 }

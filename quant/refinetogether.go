@@ -20,25 +20,57 @@ type Coupled struct {
 // process, if that does it, otherwise on threads that they share. It returns what Refine would return for each.
 func RefineTogether(list []Coupled, threads int) []error {
 	failed, runs := make([]error, len(list)), make([]*refinement, len(list))
-	threads = (max(1, threads) + len(list) - 1) / max(1, len(list))
+	share := (max(1, threads) + len(list) - 1) / max(1, len(list))
 	var wait sync.WaitGroup
 	for i, c := range list {
 		wait.Go(func() {
 			if e, ok := c.Refiner.(*feedback); ok {
-				runs[i], failed[i] = e.refinement(c.Dst, c.W, c.Outputs, threads)
+				runs[i], failed[i] = e.refinement(c.Dst, c.W, c.Outputs, share)
 			} else {
-				failed[i] = c.Refiner.Refine(c.Dst, c.W, c.Outputs, threads)
+				failed[i] = c.Refiner.Refine(c.Dst, c.W, c.Outputs, share)
 			}
 		})
 	}
 	wait.Wait()
-	groups := map[*feedback][]*refinement{}
-	for _, r := range runs {
-		if r != nil {
-			groups[r.feedback] = append(groups[r.feedback], r)
+	// groups are the runs of every encoder that go on and are in question.
+	groups := func(in func(r *refinement) bool) map[*feedback][]*refinement {
+		m := map[*feedback][]*refinement{}
+		for i, r := range runs {
+			if r != nil && failed[i] == nil && r.coupled && in(r) {
+				m[r.feedback] = append(m[r.feedback], r)
+			}
+		}
+		return m
+	}
+	for i, r := range runs {
+		if r == nil || failed[i] != nil || !r.needsCodes() {
+			continue
+		}
+		r.threads = threads // one after the other, because that takes memory
+		failed[i] = r.encode()
+		r.threads = share
+	}
+	chosen := map[*refinement]bool{}
+	for e, group := range groups(func(r *refinement) bool { return r.definite }) {
+		if d := e.choice(group); kernel.Offload(d) {
+			for i, r := range group {
+				chosen[r] = !d.Runs[i].Left
+			}
 		}
 	}
-	for e, group := range groups {
+	for i, r := range runs {
+		if r != nil && failed[i] == nil && r.coupled {
+			wait.Go(func() {
+				if chosen[r] {
+					r.mistake()
+				} else {
+					failed[i] = r.chooseAlone()
+				}
+			})
+		}
+	}
+	wait.Wait()
+	for e, group := range groups(func(*refinement) bool { return true }) {
 		if kernel.Offload(e.work(group)) {
 			continue
 		}

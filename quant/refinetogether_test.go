@@ -17,23 +17,33 @@ type several struct {
 func (d *several) Compute(w kernel.Work) bool {
 	d.Lock()
 	defer d.Unlock()
-	if r, ok := w.(*kernel.Refinement); ok && d.partly > 0 {
-		d.partly--
-		Refine(r, 1)
-		return true
+	if d.partly > 0 {
+		switch w := w.(type) {
+		case *kernel.Choice:
+			d.partly--
+			Choose(w, 1)
+			return true
+		case *kernel.Refinement:
+			d.partly--
+			Refine(w, 1)
+			return true
+		}
 	}
 	return d.partly.Compute(w)
 }
 
 // Runs that are refined together are refined as each by itself, whatever a device does of it.
 func TestRefineTogether(t *testing.T) {
-	const cols = 64
 	lengths := []int{40, 33, 8}
-	in := statsOf(cols, 256)
-	in.Cross = moment(inputs(cols, 256, 3), inputs(cols, 256, 4), cols, 256)
 	defer kernel.SetDevice(nil)
 	for _, s := range []Spec{{4, 32, false, tensor.F16}, {3, WholeRow, true, tensor.F32}} {
 		kernel.SetDevice(nil)
+		cols := 64
+		if s.Block == WholeRow {
+			cols = descentPanel + 32 // grids are those of rows by themselves
+		}
+		in := statsOf(cols, 256)
+		in.Cross = moment(inputs(cols, 256, 3), inputs(cols, 256, 4), cols, 256)
 		list := func() (list []Coupled, want []Blocks) {
 			for i, rows := range lengths {
 				e, err := NewGPTQ().Prepare(s, cols, in, 1)
@@ -65,7 +75,7 @@ func TestRefineTogether(t *testing.T) {
 			}
 			return list, want
 		}
-		for n := range partly(len(lengths) + 2 + 1) { // targets, and the work of two encoders
+		for n := range partly(len(lengths) + 4 + 1) { // targets, and twice the work of two encoders; or some of that of rows by themselves
 			runs, want := list()
 			d := &several{partly: n}
 			kernel.SetDevice(d)

@@ -369,12 +369,13 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 	}
 	var all []*encoding
 	for _, l := range linears {
-		all = append(all, &encoding{Matrix: matrixOf(l), name: l.Weight.Tensor, spec: spec})
+		name := l.Weight.Tensor
+		all = append(all, &encoding{Matrix: matrixOf(l), name: name, spec: spec, coupled: q.outputs.has(name)})
 	}
 	if err := q.coder.encodeAll(all, st); err != nil {
 		return nil, err
 	}
-	if err := q.refine(ctx, all); err != nil {
+	if err := q.refine(ctx, all, crossed(st)); err != nil {
 		return nil, err
 	}
 	for i, l := range linears {

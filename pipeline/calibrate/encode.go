@@ -67,21 +67,11 @@ type encoding struct {
 
 	layout  quant.Layout
 	encoder quant.Encoder // nil for 16 bits
-	blocks  quant.Blocks  // of file, while they change
+	blocks  quant.Blocks  // of file, until they are stored
+	coupled bool          // runs of rows are encoded later, if the encoder is a [quant.Refiner]
 }
 
-// unpack makes the blocks of an encoded matrix.
-func (e *encoding) unpack(threads int) {
-	e.blocks = quant.NewBlocks(e.layout, e.spec)
-	e.each(threads, func(from, to int) {
-		b := e.blocks.Slice(from, to, e.Rows)
-		codes, alpha := e.stored(from, to)
-		quant.Unpack(b.Codes, codes, e.spec.Bits)
-		quant.UnpackAlpha(b, alpha, e.spec)
-	})
-}
-
-// pack stores the blocks that have changed.
+// pack stores the blocks.
 func (e *encoding) pack(threads int) {
 	e.each(threads, func(from, to int) { e.store(from, to, e.blocks.Slice(from, to, e.Rows)) })
 	e.blocks = quant.Blocks{}
@@ -113,8 +103,8 @@ func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []by
 	return e.file, e.hat, err
 }
 
-// encodeAll encodes matrices that read the same vector and are stored alike. Together they have more rows for the threads. It
-// returns an error for the first matrix and row that cannot be stored.
+// encodeAll encodes matrices that read the same vector and are stored alike, or prepares them if runs of their rows are encoded later.
+// Together they have more rows for the threads. It returns an error for the first matrix and row that cannot be stored.
 func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	total := 0
 	for _, e := range all {
@@ -142,6 +132,9 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	var units []unit
 	step := kernel.Span(c.threads, total, encodeRows, layRows)
 	for _, e := range all {
+		if _, ok := e.encoder.(quant.Refiner); ok && e.coupled {
+			continue
+		}
 		if t, ok := e.encoder.(quant.Together); ok && kernel.HasDevice() {
 			if err := e.encodeTogether(t, c.threads); err != nil {
 				return err

@@ -167,20 +167,20 @@ func (q *quantization) couples() bool {
 	return estimate.Couples(q.Chain.Quantizer) && q.watching()
 }
 
-// coupled is a run of rows of an encoded matrix, which make up for each other's errors.
+// coupled is a run of rows of a matrix, which make up for each other's errors.
 type coupled struct {
 	*encoding
 	refiner quant.Refiner
 	lo, n   int // the first row, and how many
 }
 
-// refine lets runs of rows of encoded matrices make up for each other's errors. Runs do not depend on each other: as many as have
-// room in memory are refined at the same time.
-func (q *quantization) refine(ctx context.Context, all []*encoding) error {
+// refine encodes runs of rows that make up for each other's errors, of the matrices that are coupled. Runs do not depend on each other:
+// as many as have room in memory are encoded at the same time. crossed is whether there are moments between two streams.
+func (q *quantization) refine(ctx context.Context, all []*encoding, crossed bool) error {
 	var list []*coupled
 	for _, w := range all {
 		r, ok := w.encoder.(quant.Refiner)
-		if !ok || !q.outputs.has(w.name) {
+		if !ok || !w.coupled {
 			continue
 		}
 		lo := 0
@@ -197,7 +197,7 @@ func (q *quantization) refine(ctx context.Context, all []*encoding) error {
 		for _, c := range list[:n] {
 			if c.lo+c.n == c.Rows { // the last of its matrix
 				c.pack(q.Threads)
-				effort.TallyOf(ctx).AddWork(estimate.Refine(q.Chain.Quantizer, c.Rows, c.Cols))
+				effort.TallyOf(ctx).AddWork(estimate.Refine(q.Chain.Quantizer, c.Rows, c.Cols, crossed))
 			}
 		}
 		list = list[n:]
@@ -205,7 +205,7 @@ func (q *quantization) refine(ctx context.Context, all []*encoding) error {
 	return nil
 }
 
-// together is how many of the first runs are refined at the same time.
+// together is how many of the first runs are encoded at the same time.
 func (q *quantization) together(list []*coupled) int {
 	left := room{left: q.Memory / outputShare}
 	for i, c := range list {
@@ -220,7 +220,7 @@ func (q *quantization) together(list []*coupled) int {
 	return len(list)
 }
 
-// refineRuns refines runs at the same time, which share the threads.
+// refineRuns encodes runs at the same time, which share the threads.
 func (q *quantization) refineRuns(ctx context.Context, list []*coupled) error {
 	runs := make([]quant.Coupled, len(list))
 	for i, c := range list {
@@ -228,7 +228,7 @@ func (q *quantization) refineRuns(ctx context.Context, list []*coupled) error {
 			return context.Cause(ctx)
 		}
 		if c.lo == 0 {
-			c.unpack(q.Threads)
+			c.blocks = quant.NewBlocks(c.layout, c.spec)
 		}
 		moments, err := q.outputs.of(c.name, c.Rows, c.lo)
 		if err != nil {
@@ -238,7 +238,7 @@ func (q *quantization) refineRuns(ctx context.Context, list []*coupled) error {
 	}
 	for i, err := range quant.RefineTogether(runs, q.Threads) {
 		if err != nil {
-			return list[i].named(err)
+			return list[i].ofRows(list[i].lo, list[i].lo+list[i].n, err)
 		}
 	}
 	return nil

@@ -74,8 +74,8 @@ func Encode(q quant.Quantizer, rows, cols int, cross bool) (w effort.Work) {
 	return w
 }
 
-// Refine is the work of letting the rows of an encoded matrix make up for each other's errors, all but the moments of outputs.
-func Refine(q quant.Quantizer, rows, cols int) (w effort.Work) {
+// Refine is the work of encoding a matrix whose rows make up for each other's errors, all but the moments of outputs.
+func Refine(q quant.Quantizer, rows, cols int, cross bool) (w effort.Work) {
 	x, ok := q.(*quant.GPTQ)
 	if !ok || !Couples(q) {
 		return w
@@ -84,7 +84,11 @@ func Refine(q quant.Quantizer, rows, cols int) (w effort.Work) {
 	run := float64(coupled(rows))
 	w = trials(weights, x.Candidates)
 	w[effort.Product] = weights*(n+3*run+gridTries*squareOps/4) + sweeps*weights*(2*n+3*run+squareOps)
+	if cross {
+		w[effort.Product] += 2 * weights * n
+	}
 	w[effort.Scalar] = weights*(feedbackOps+gridTries*roundingOps) + sweeps*weights*descentOps
+	w[effort.Element] += 2 * weights
 	return w
 }
 

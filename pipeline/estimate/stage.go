@@ -94,14 +94,17 @@ func (c *Calibration) tableStatistics(d *arch.Decoder) effort.Work {
 		Moments(1, d.Hidden, false).Times(2*t.Tokens()))
 }
 
-// encode is the work of encoding the matrices that read a vector of cols elements.
-func (c *Calibration) encode(linears []*arch.Linear, cols int, cross bool) (w effort.Work) {
+// encode is the work of encoding the matrices that read a vector of cols elements, all but that of rows that make up for each other's
+// errors.
+func (c *Calibration) encode(linears []*arch.Linear, cols int, cross bool, coupled func(l *arch.Linear) bool) (w effort.Work) {
 	w = Prepare(c.Chain.Quantizer, cols, cross)
 	for _, l := range linears {
 		if c.Bits(l.Weight.Tensor) == 16 {
 			continue
 		}
-		w = w.Plus(Encode(c.Chain.Quantizer, l.Weight.Rows, l.Weight.Cols, cross))
+		if !coupled(l) {
+			w = w.Plus(Encode(c.Chain.Quantizer, l.Weight.Rows, l.Weight.Cols, cross))
+		}
 		if c.Chain.Quantizer.Needs() != quant.Nothing {
 			w = w.Plus(OutputError(l.Weight.Rows, l.Weight.Cols))
 		}
@@ -109,15 +112,17 @@ func (c *Calibration) encode(linears []*arch.Linear, cols int, cross bool) (w ef
 	return w
 }
 
-// couple is the work of letting rows of the matrices that read a vector make up for each other's errors.
-func (c *Calibration) couple(d *arch.Decoder, s effort.Site) (w effort.Work) {
-	if !Couples(c.Chain.Quantizer) || s.Share < 1 {
-		return w
-	}
+// couples reports whether rows of a matrix that reads a vector make up for each other's errors.
+func (c *Calibration) couples(d *arch.Decoder, s effort.Site, l *arch.Linear) bool {
+	return Couples(c.Chain.Quantizer) && s.Share >= 1 && l != &d.Head && c.Bits(l.Weight.Tensor) != 16
+}
+
+// couple is the work of encoding rows of the matrices that read a vector such that they make up for each other's errors.
+func (c *Calibration) couple(d *arch.Decoder, s effort.Site, cross bool) (w effort.Work) {
 	tokens := min(c.Windows, tableWindows) * c.Length
 	for _, l := range s.Linears {
-		if rows := l.Weight.Rows; l != &d.Head && c.Bits(l.Weight.Tensor) != 16 {
-			w = w.Plus(Refine(c.Chain.Quantizer, rows, l.Weight.Cols),
+		if rows := l.Weight.Rows; c.couples(d, s, l) {
+			w = w.Plus(Refine(c.Chain.Quantizer, rows, l.Weight.Cols, cross),
 				Moments(tokens, coupled(rows), false).Times(float64(rows)/float64(coupled(rows))))
 		}
 	}
@@ -214,8 +219,10 @@ func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 		}
 		w = w.Plus(c.walk(d, streams, cross))
 	}
-	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false))
-	allSites(d, func(s effort.Site) { w = w.Plus(c.encode(s.Linears, s.Cols(), cross), c.couple(d, s)) })
+	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false, func(*arch.Linear) bool { return false }))
+	allSites(d, func(s effort.Site) {
+		w = w.Plus(c.encode(s.Linears, s.Cols(), cross, func(l *arch.Linear) bool { return c.couples(d, s, l) }), c.couple(d, s, cross))
+	})
 	if cross {
 		added(d, func(l *arch.Linear) {
 			if c.Bits(l.Weight.Tensor) != 16 {

@@ -12,7 +12,7 @@ type Device interface {
 	Settle(dst []float32) error
 }
 
-// Work is a [*Product], a [*Feedback], a [*Descent], a [*Refinement] or a [*Factoring].
+// Work is a [*Product], a [*Feedback], a [*Descent], a [*Choice], a [*Refinement] or a [*Factoring].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
