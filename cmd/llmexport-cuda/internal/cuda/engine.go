@@ -86,9 +86,10 @@ const (
 	slopes
 	moves
 	spread
+	choose
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread"}
+var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -220,6 +221,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 		done = e.descend(w)
 	case *kernel.Factoring:
 		done = e.factor(w)
+	case *kernel.Choice:
+		done = e.choose(w)
 	case *kernel.Refinement:
 		done = e.refine(w)
 	}

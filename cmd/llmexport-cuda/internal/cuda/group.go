@@ -44,6 +44,20 @@ func (g *Group) Compute(w kernel.Work) bool {
 	case *kernel.Descent:
 		changes := []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)}
 		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work { return descentOf(w, lo, hi) }, changes)
+	case *kernel.Choice:
+		var changes []change
+		for i := range w.Runs {
+			run := &w.Runs[i]
+			changes = append(changes, changeOf(run.Codes), changeOf(run.Scale), changeOf(run.Zero), func() func() {
+				before := run.Left
+				return func() { run.Left = before }
+			})
+		}
+		return g.split(w, len(w.Runs), 1, func(lo, hi int) kernel.Work {
+			c := *w
+			c.Runs = w.Runs[lo:hi]
+			return &c
+		}, changes)
 	case *kernel.Refinement:
 		var changes []change
 		for _, run := range w.Runs {

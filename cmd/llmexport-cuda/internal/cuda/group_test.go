@@ -92,6 +92,14 @@ func TestGroup(t *testing.T) {
 		cards[0].Spent().Products == before[0] || cards[1].Spent().Products == before[1] {
 		t.Error("a refinement on two cards has other bits, or one did all, or nothing moved")
 	}
+	c := randomChoice(rand.New(rand.NewPCG(23, 1)), true, false)
+	c.Runs = append(c.Runs, cloneChoice(c).Runs...)
+	taken, chosen := cloneChoice(c), cloneChoice(c)
+	quant.Choose(chosen, 1)
+	if before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}; !g.Compute(taken) || !sameChoice(taken, chosen) || sameChoice(taken, c) ||
+		cards[0].Spent().Products == before[0] || cards[1].Spent().Products == before[1] {
+		t.Error("a choice on two cards has other bits, or one did all, or nothing was chosen")
+	}
 	got = cloneDescent(d)
 	if failAt(cards[1], 0, func() bool { return g.Compute(got) }) || differ(got.Codes, d.Codes)+differ(got.Scale, d.Scale)+differ(got.Zero, d.Zero) > 0 {
 		t.Error("a card failed, and something changed")
@@ -99,5 +107,9 @@ func TestGroup(t *testing.T) {
 	gotten = cloneRefinement(r)
 	if g.Compute(gotten) || !sameRuns(gotten, r) {
 		t.Error("a card has failed, and a refinement changed something")
+	}
+	taken = cloneChoice(c)
+	if g.Compute(taken) || !sameChoice(taken, c) {
+		t.Error("a card has failed, and a choice changed something")
 	}
 }

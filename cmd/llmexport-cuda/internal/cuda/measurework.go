@@ -12,7 +12,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor, feedback, descent or refinement
+	Work   string  `json:"work"` // factor, feedback, descent, choice or refinement
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
@@ -76,9 +76,8 @@ func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
 	s = Shape{min(s.Rows, measuredRows), (s.Cols + block - 1) / block * block}
 	n := s.Cols
 	f := kernel.Feedback{Rows: s.Rows, Cols: n, Block: block, Candidates: candidates, Bits: bits, Importance: slices.Repeat([]float32{1}, n),
-		Factor: kernel.Factor{Data: drawn(n*n, 2), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}, Order: make([]int, n)}
+		Factor: kernel.Factor{Data: drawn(n*n, 2), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}, Order: backwards(n)}
 	for i := range n {
-		f.Order[i] = n - 1 - i
 		kernel.Scale(f.Factor.Data[i*n:(i+1)*n], f.Factor.Data[i*n:(i+1)*n], 1/float32(n))
 		f.Factor.Data[i*n+i] = 1
 	}
@@ -125,6 +124,50 @@ func (e *Engine) measureDescent(s Shape, times int) MeasuredWork {
 		d := w.(*kernel.Descent)
 		return slices.Concat(d.Codes, d.Scale, d.Zero)
 	}, times)
+}
+
+// measureChoice chooses for all rows, in runs.
+func (e *Engine) measureChoice(s Shape, times int) MeasuredWork {
+	const block, bits, candidates = 64, 4, 24
+	s.Cols = (s.Cols + block - 1) / block * block
+	n := s.Cols
+	c := kernel.Choice{Cols: n, Block: block, Candidates: candidates, Bits: bits, Importance: slices.Repeat([]float32{1}, n),
+		Factor: kernel.Factor{Data: drawn(n*n, 2), Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}, Order: backwards(n)}
+	for i := range n {
+		kernel.Scale(c.Factor.Data[i*n:(i+1)*n], c.Factor.Data[i*n:(i+1)*n], 1/float32(n))
+		c.Factor.Data[i*n+i] = 1
+	}
+	for lo := 0; lo < s.Rows; lo += quant.CoupledRows {
+		m := min(quant.CoupledRows, s.Rows-lo)
+		x := kernel.Mixed{Rows: m, Target: drawn(m*n, uint64(lo)+1), Order: backwards(m), Mix: drawn(m*m, uint64(lo)+3)}
+		kernel.Scale(x.Mix, x.Mix, 1/float32(m))
+		c.Runs = append(c.Runs, x)
+	}
+	return e.measureWork("choice", s, func() kernel.Work {
+		c := c
+		c.Runs = slices.Clone(c.Runs)
+		for i := range c.Runs {
+			x := &c.Runs[i]
+			x.Codes, x.Scale, x.Zero = make([]uint8, x.Rows*n), make([]float32, x.Rows*n/block), make([]float32, x.Rows*n/block)
+		}
+		return &c
+	}, func(w kernel.Work) { quant.Choose(w.(*kernel.Choice), goruntime.GOMAXPROCS(0)) }, func(w kernel.Work) (all []float32) {
+		for _, x := range w.(*kernel.Choice).Runs {
+			if all = slices.Concat(all, floatsIn(x.Codes), x.Scale, x.Zero); x.Left {
+				all = append(all, 1)
+			}
+		}
+		return all
+	}, times)
+}
+
+// backwards are n numbers, the last one first.
+func backwards(n int) []int {
+	x := make([]int, n)
+	for i := range x {
+		x[i] = n - 1 - i
+	}
+	return x
 }
 
 // measureRefinement refines all rows once, in runs.

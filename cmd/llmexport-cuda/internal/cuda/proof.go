@@ -10,15 +10,15 @@ import (
 
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
-type proofs struct{ feedback, descent, factor, refinement proof }
+type proofs struct{ feedback, descent, factor, choice, refinement proof }
 
 type proof struct {
 	once  sync.Once
 	wrong bool
 }
 
-// Prove makes the card do a small feedback, descent, factoring or refinement before the first of each that it is asked for. What has other bits than
-// the CPU's is left to the CPU, with a line that says so.
+// Prove makes the card do a small feedback, descent, factoring, choice or refinement before the first of each that it is asked for. What has other
+// bits than the CPU's is left to the CPU, with a line that says so.
 func (e *Engine) Prove() { e.proofs = &proofs{} }
 
 // proven reports whether the card may do such work. What is too small for it needs no sample.
@@ -33,6 +33,8 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return e.prove(&e.proofs.descent, func() MeasuredWork { return e.measureDescent(Shape{3 * descentRows / 2, 3 * factorColumns}, 1) })
 	case *kernel.Factoring:
 		return e.prove(&e.proofs.factor, func() MeasuredWork { return e.measureFactor(3*factorColumns-4, 1) })
+	case *kernel.Choice:
+		return e.prove(&e.proofs.choice, func() MeasuredWork { return e.measureChoice(Shape{9 * choiceRows / 2, 3 * refineColumns}, 1) })
 	case *kernel.Refinement:
 		return e.prove(&e.proofs.refinement, func() MeasuredWork { return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, 1) })
 	}

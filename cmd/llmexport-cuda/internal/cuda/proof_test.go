@@ -26,6 +26,9 @@ func TestProve(t *testing.T) {
 	if !e.Compute(randomRefinement(rand.New(rand.NewPCG(16, 1)), true, false)) || e.Spent().Products != 4 {
 		t.Errorf("a refinement was not done, or its sample: %d pieces of work", e.Spent().Products)
 	}
+	if !e.Compute(randomChoice(rand.New(rand.NewPCG(16, 1)), true, false)) || e.Spent().Products != 6 {
+		t.Errorf("a choice was not done, or its sample: %d pieces of work", e.Spent().Products)
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

@@ -92,6 +92,7 @@ template <int N> void wait() {
 #include "../kernels/feedback.cu"
 #include "../kernels/factor.cu"
 #include "../kernels/refine.cu"
+#include "../kernels/choose.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -168,7 +169,7 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -183,8 +184,8 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread"};
-  for (int i = 0; i < SPREAD; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose"};
+  for (int i = 0; i < CHOOSE; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -246,6 +247,12 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto r = arg<Refinement>(a, 0);
     int lo = arg<int>(a, 1), sweep = arg<int>(a, 2);
     g = [=] { (f == SLOPES ? slopes : f == MOVES ? moves : spread)(r, lo, sweep); };
+    break;
+  }
+  case CHOOSE: {
+    auto c = arg<Choice>(a, 0);
+    int turn = arg<int>(a, 1), from = arg<int>(a, 2);
+    g = [=] { choose(c, turn, from); };
     break;
   }
   }

@@ -281,6 +281,20 @@ __device__ __forceinline__ void search(FeedShared* s, Feedback d, int r, float* 
   *zero = active ? g.bestZero : bestZero;
 }
 
+// weigh normalises the importance of the columns of a block for searches, which begin after the next __syncthreads.
+__device__ __forceinline__ void weigh(FeedShared* s, const float* importance, int g) {
+  for (int j = threadIdx.x; j < g; j += THREADS) {
+    float top = 0;
+    for (int i = 0; i < g; i++) top = importance[i] > top ? importance[i] : top;
+    s->importance[j] = top > 0 ? (float)((double)importance[j] * (1 / (double)top)) : 1.f;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    s->sum = 0;
+    for (int j = 0; j < g; j++) s->sum += (double)s->importance[j];
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) feed(Feedback d) {
   __shared__ FeedShared s;
   int n = d.cols, g = d.block, blocks = n / g, first = blockIdx.x * FEED_ROWS, rows = d.rows - first < FEED_ROWS ? d.rows - first : FEED_ROWS;
@@ -291,16 +305,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) feed(Feedback d) {
   for (int end = n; end > 0; end -= g) {
     int start = end - g, at = d.order[start] / g;
     for (int i = t; i < FEED_ROWS * g; i += THREADS) s.x[i / g][i % g] = i / g < rows ? work[(size_t)(i / g) * n + start + i % g] : 0.f;
-    for (int j = t; j < g; j += THREADS) {
-      float top = 0;
-      for (int i = 0; i < g; i++) top = d.importance[start + i] > top ? d.importance[start + i] : top;
-      s.importance[j] = top > 0 ? (float)((double)d.importance[start + j] * (1 / (double)top)) : 1.f;
-    }
-    __syncthreads();
-    if (t == 0) {
-      s.sum = 0;
-      for (int j = 0; j < g; j++) s.sum += (double)s.importance[j];
-    }
+    weigh(&s, d.importance + start, g);
     if (end < n)
       for (int c = 0; c < g; c += COLUMNS) pull(&s, work + end, n, rows, d.factor + (size_t)end * d.pitch + start, d.pitch, c, g, n - end);
     __syncthreads();
