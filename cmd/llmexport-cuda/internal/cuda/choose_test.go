@@ -32,7 +32,8 @@ func randomChoice(r *rand.Rand, like, infinite bool) *kernel.Choice {
 		}
 		return x
 	}
-	c := &kernel.Choice{Block: []int{8, 30, 32, 48, 64, 100, 128, 300, 200}[r.IntN(9)], Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0, Candidates: 1 + r.IntN(mostCandidates)}
+	c := &kernel.Choice{Block: []int{8, 30, 32, 48, 64, 100, 128, 300, 200}[r.IntN(9)], Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0,
+		Candidates: 1 + r.IntN(mostCandidates)}
 	c.Cols = c.Block
 	if c.Block <= refineColumns {
 		c.Cols *= 1 + r.IntN(4)
@@ -59,7 +60,8 @@ func randomChoice(r *rand.Rand, like, infinite bool) *kernel.Choice {
 	}
 	for range 1 + r.IntN(3) {
 		m := 1 + r.IntN(60)
-		x := kernel.Mixed{Rows: m, Codes: make([]uint8, m*n), Scale: make([]float32, m*blocks), Target: floats(m*n, infinite), Order: r.Perm(m), Mix: floats(m*m, false)}
+		x := kernel.Mixed{Rows: m, Codes: make([]uint8, m*n), Scale: make([]float32, m*blocks), Target: floats(m*n, infinite), Order: r.Perm(m),
+			Mix: floats(m*m, false)}
 		kernel.Scale(x.Mix, x.Mix, 0.3)
 		for i := range x.Scale {
 			x.Scale[i] = 0.125 + r.Float32()/4
