@@ -147,20 +147,35 @@ struct Piece {
     }
   }
 
-  // tries returns what grids leave of the objective, each with four lanes.
+  // tries returns what grids leave of the objective, each with four lanes: four columns propagate their errors one by one, a column in a
+  // lane, then together to those below.
   __device__ __forceinline__ double tries(bool active, float scale, float zero, float least, float most) {
     int l = lane % 4;
     float inverse = 1.f / scale, *x = s->t.trial[warp][lane / 4 < MIX_WALKS ? lane / 4 : 0];
     double sum = 0;
     for (int j = l; active && j < width; j += 4) x[j] = s->t.x[warp][j];
     __syncwarp();
-    const float* row = h + (size_t)(width - 1) * k.pitch;
-    for (int j = width - 1; j >= 0; j--, row -= k.pitch) {
-      if (active) {
-        float v = x[j], q = nearest((v - zero) * inverse, least, most), error = (v - (scale * q + zero)) / row[j];
+    for (int hi = width; hi > 0; hi -= 4) {
+      int from = hi < 4 ? 0 : hi - 4, many = hi - from, c = from + (l < many ? l : 0);
+      const float* row = h + (size_t)from * k.pitch;
+      float v = active ? x[c] : 0.f, below[4], errors[4], diagonal = row[(size_t)(c - from) * k.pitch + c];
+      #pragma unroll
+      for (int i = 0; i < 4; i++) below[i] = i < many ? row[(size_t)i * k.pitch + c] : 0.f;
+      #pragma unroll
+      for (int i = 3; i >= 0; i--) {
+        if (i >= many) continue;
+        float w = __shfl_sync(~0u, v, lane - l + i), d = __shfl_sync(~0u, diagonal, lane - l + i), q = nearest((w - zero) * inverse, least, most);
+        float error = (w - (scale * q + zero)) / d;
         sum += (double)error * (double)error;
-        #pragma unroll 4
-        for (int i = l; i < j; i += 4) x[i] += row[i] * -error;
+        if (l < i) v += below[i] * -error;
+        errors[i] = error;
+      }
+      #pragma unroll 2
+      for (int j = l; active && j < from; j += 4) {
+        float w = x[j];
+        #pragma unroll
+        for (int i = 3; i >= 0; i--) w += row[(size_t)i * k.pitch + j] * -errors[i];
+        x[j] = w;
       }
       __syncwarp();
     }
