@@ -73,7 +73,7 @@ type refinement struct {
 	target  []float32 // t [m, n], until there are errors
 	pulled  []float32 // E, then (G + r I) E [m, n]
 
-	definite bool      // whether outputs are
+	definite bool      // whether the moments of outputs are positive definite
 	rowOrder []int     // row of every position; the last position comes first
 	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
@@ -257,7 +257,7 @@ func (r *refinement) panel(lo int) bool {
 		for i := from; i < to; i++ {
 			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
 		}
-		r.count(lo, from, to)
+		r.prepareMoves(lo, from, to)
 	})
 	if !r.moveAll(lo) {
 		return false
@@ -273,8 +273,8 @@ func (r *refinement) panel(lo int) bool {
 	return true
 }
 
-// count computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
-func (r *refinement) count(lo, from, to int) {
+// prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
+func (r *refinement) prepareMoves(lo, from, to int) {
 	width := r.width
 	mid := float32(int(1) << (r.spec.Bits - 1))
 	for row := from; row < to; row++ {
