@@ -3,14 +3,16 @@ package quant
 import (
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// chooseRows is the number of rows whose grids are chosen at the same time, before any of them has codes.
-const chooseRows = 8
+// chooseRows is the number of rows whose grids are chosen at the same time, before any of them has codes; chooseGroups is how many times
+// as many a thread takes at a time.
+const chooseRows, chooseGroups = 8, 4
 
 // Of the grids around the one that a search finds, that one is taken which leaves the least of the objective after the feedback within
 // the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale.
@@ -26,21 +28,28 @@ const (
 // With (G + r I) = Uᵀ D U, U unit upper triangular, the objective is the sum over rows of D_i Z_i (H + ridge I) Z_iᵀ, Z = U E. So
 // after the rows behind it, row i aims at a_i = t_i - Σ_j>i U_ij E_j = t_i + Σ_j>i V_ij Z_j, V the inverse of U, and what its codes
 // leave of that, Z_i = ŵ_i - a_i, is all that counts: GPTQ with another target. Columns of a_i depend only on the same columns of
-// other rows. So blocks of columns come one after the other, and in each of them the rows. Codes that there are do not count, nor
+// other rows. So blocks of columns come one after the other, and in each of them the rows: rows of a block need those behind them in the
+// block, and the blocks behind, and what has both at the same time can be done at the same time. Codes that there are do not count, nor
 // do grids of blocks that are chosen for.
 type chooser struct {
 	*refinement
 	errors  []float32   // of columns, in units of the factor, in the order of positions [rows, cols]
+	missed  []float32   // Z, in the order of positions: for every block of columns [rows, columns]
 	lacking atomic.Bool // whether a block has the grid that it had, because the search found none
+}
 
-	first, columns int       // the positions of columns at hand
+// choosing are rows and a block of columns for which a chooser chooses.
+type choosing struct {
+	*chooser
+	lo, hi         int       // positions of rows
+	first, columns int       // the first position of columns, and how many
 	factor         []float32 // of these columns [columns, columns]
 	aims, drawn    []float32 // of rows, and what the errors of earlier columns take from them [rows, columns]
 	product        []float32
-	missed         []float32 // Z of the rows at hand [chooseRows, columns]
-	value, trial   []float32 // what the rows at hand choose codes for, and a copy [chooseRows, columns]
-	importance     []float32 // the same for all rows at hand
-	scale, zero    []float32 // of the rows at hand
+	missed         []float32 // Z of all rows and these columns
+	value, trial   []float32 // what some rows choose codes for, and a copy [chooseRows, columns]
+	importance     []float32 // the same for all rows
+	scale, zero    []float32 // of some rows
 }
 
 // choose chooses all codes, and the grids of blocks that are moved at once. If the search finds no grid for some block, rows are encoded
@@ -68,16 +77,30 @@ func (r *refinement) choose() error {
 // chooseOnce reports whether all numbers were finite, and whether some block had no grid of its own.
 func (r *refinement) chooseOnce() (finite, lacking bool) {
 	m, width := r.rows, r.width
-	c := &chooser{
-		refinement: r, errors: r.pulled, factor: make([]float32, width*width),
-		aims: make([]float32, m*width), drawn: make([]float32, m*width), product: make([]float32, m*width),
-		missed: make([]float32, chooseRows*width), value: make([]float32, chooseRows*width), trial: make([]float32, chooseRows*width),
-		importance: make([]float32, chooseRows*width), scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
-	}
-	for c.first = r.cols; c.first > 0; {
-		c.columns = min(width, c.first)
-		c.first -= c.columns
-		c.chooseColumns()
+	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols)}
+	const rows = chooseRows * chooseGroups
+	scratch := sync.Pool{New: func() any {
+		return &choosing{
+			chooser: c, factor: make([]float32, width*width), aims: make([]float32, rows*width), drawn: make([]float32, rows*width),
+			product: make([]float32, rows*width), value: make([]float32, chooseRows*width), trial: make([]float32, width),
+			importance: make([]float32, chooseRows*width), scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
+		}
+	}}
+	pieces, blocks := (m+rows-1)/rows, (r.cols+width-1)/width
+	for turn := range pieces + blocks - 1 { // pieces of a turn lie on a diagonal
+		from, to := max(0, turn-pieces+1), min(turn, blocks-1)+1
+		kernel.Parallel(r.threads, to-from, func(a, z int) {
+			p := scratch.Get().(*choosing)
+			defer scratch.Put(p)
+			for b := from + a; b < from+z; b++ {
+				end := r.cols - b*width
+				p.first = max(0, end-width)
+				p.columns = end - p.first
+				p.hi = m - (turn-b)*rows
+				p.lo = max(0, p.hi-rows)
+				p.choose()
+			}
+		})
 	}
 	return kernel.Finite(r.threads, c.errors), c.lacking.Load()
 }
@@ -139,22 +162,27 @@ func Choose(d *kernel.Choice, threads int) {
 	if d.Half {
 		e.spec.Scale = tensor.F16
 	}
+	threads = (max(1, threads) + len(d.Runs) - 1) / max(1, len(d.Runs))
+	e.spec.Symmetric = len(d.Runs) > 0 && d.Runs[0].Zero == nil
+	var wait sync.WaitGroup
 	for i := range d.Runs {
 		run := &d.Runs[i]
-		e.spec.Symmetric = run.Zero == nil
 		r := &refinement{feedback: e, dst: Blocks{Codes: run.Codes, Scale: run.Scale, Zero: run.Zero}, rows: run.Rows, width: min(d.Block, descentPanel),
 			threads: threads, target: run.Target, rowOrder: run.Order, mix: run.Mix, pulled: make([]float32, run.Rows*d.Cols)}
-		was := cloneBlocks(r.dst)
-		finite, lacking := r.chooseOnce()
-		if run.Left = !finite || lacking; run.Left {
-			r.restore(was)
-		}
+		wait.Go(func() {
+			was := cloneBlocks(r.dst)
+			finite, lacking := r.chooseOnce()
+			if run.Left = !finite || lacking; run.Left {
+				r.restore(was)
+			}
+		})
 	}
+	wait.Wait()
 }
 
-// chooseColumns chooses the codes of the columns at hand.
-func (c *chooser) chooseColumns() {
-	m, n, width, end := c.rows, c.cols, c.columns, c.first+c.columns
+// choose chooses the codes of the rows and columns at hand.
+func (c *choosing) choose() {
+	m, n, width, end, rows := c.rows, c.cols, c.columns, c.first+c.columns, c.hi-c.lo
 	all := c.feedback.factor
 	for i := range width {
 		copy(c.factor[i*width:(i+1)*width], all[(c.first+i)*n+c.first:])
@@ -162,59 +190,63 @@ func (c *chooser) chooseColumns() {
 	for i := range chooseRows {
 		copy(c.importance[i*width:(i+1)*width], c.feedback.importance[c.first:])
 	}
-	c.each(0, m, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			target := c.target[c.rowOrder[i]*n:][:n]
-			for j, col := range c.order[c.first:end] {
-				c.aims[i*width+j] = target[col]
-			}
+	for i := range rows {
+		target := c.target[c.rowOrder[c.lo+i]*n:][:n]
+		for j, col := range c.order[c.first:end] {
+			c.aims[i*width+j] = target[col]
 		}
-		clear(c.drawn[lo*width : hi*width])
-		if end < n {
-			kernel.MatMul(c.drawn[lo*width:], c.errors[lo*n+end:], all[end*n+c.first:], hi-lo, width, n-end, width, n, n)
-		}
-	})
-	for hi := m; hi > 0; hi -= chooseRows {
-		lo := max(0, hi-chooseRows)
+	}
+	clear(c.drawn[:rows*width])
+	if end < n {
+		kernel.MatMul(c.drawn, c.errors[c.lo*n+end:], all[end*n+c.first:], rows, width, n-end, width, n, n)
+	}
+	c.missed = c.chooser.missed[c.first*m:][:m*width]
+	for hi := m; hi > c.hi; hi -= chooseRows {
+		c.mixIn(c.hi, hi-chooseRows, hi)
+	}
+	for hi := c.hi; hi > c.lo; hi -= chooseRows {
+		lo := max(c.lo, hi-chooseRows)
 		if c.choosesGrids() {
 			c.chooseGrids(lo, hi)
 		}
 		for i := hi - 1; i >= lo; i-- {
-			c.chooseCodes(i, lo, hi)
+			c.chooseCodes(i, hi)
 		}
-		c.each(0, lo, func(from, to int) {
-			kernel.MatMul(c.product[from*width:], c.mix[from*m+lo:], c.missed, to-from, width, hi-lo, width, m, width)
-			kernel.Add(c.aims[from*width:to*width], c.aims[from*width:to*width], c.product[from*width:to*width])
-		})
+		c.mixIn(lo, lo, hi)
+	}
+}
+
+// mixIn adds to the aims of the rows at hand before position end what rows from to to-1 missed.
+func (c *choosing) mixIn(end, from, to int) {
+	rows, width := end-c.lo, c.columns
+	if rows > 0 {
+		kernel.MatMul(c.product, c.mix[c.lo*c.rows+from:], c.missed[from*width:], rows, width, to-from, width, c.rows, width)
+		kernel.Add(c.aims[:rows*width], c.aims[:rows*width], c.product[:rows*width])
 	}
 }
 
 // chooseGrids chooses the grids of positions lo to hi-1 of rows, as if none of them erred.
-func (c *chooser) chooseGrids(lo, hi int) {
-	width := c.columns
-	kernel.Parallel(c.threads, hi-lo, func(from, to int) {
-		value := c.value[from*width : to*width]
-		difference(value, c.aims[(lo+from)*width:], c.drawn[(lo+from)*width:])
-		scale, zero := c.scale[from:to], c.zero[from:to]
-		searchGrids(scale, zero, value, c.importance[from*width:to*width], c.spec, c.candidates)
-		for i := range scale {
-			if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
-				c.lacking.Store(true)
-				continue
-			}
-			part := value[i*width : (i+1)*width]
-			s, z := c.better(part, c.trial[(from+i)*width:(from+i+1)*width], scale[i], zero[i])
-			at := c.rowOrder[lo+from+i]*c.blocks + c.order[c.first]/c.feedback.block
-			c.dst.Scale[at] = s
-			if c.dst.Zero != nil {
-				c.dst.Zero[at] = z
-			}
+func (c *choosing) chooseGrids(lo, hi int) {
+	rows, width := hi-lo, c.columns
+	value, scale, zero := c.value[:rows*width], c.scale[:rows], c.zero[:rows]
+	difference(value, c.aims[(lo-c.lo)*width:], c.drawn[(lo-c.lo)*width:])
+	searchGrids(scale, zero, value, c.importance[:rows*width], c.spec, c.candidates)
+	for i := range scale {
+		if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
+			c.lacking.Store(true)
+			continue
 		}
-	})
+		s, z := c.better(value[i*width:(i+1)*width], c.trial[:width], scale[i], zero[i])
+		at := c.rowOrder[lo+i]*c.blocks + c.order[c.first]/c.feedback.block
+		c.dst.Scale[at] = s
+		if c.dst.Zero != nil {
+			c.dst.Zero[at] = z
+		}
+	}
 }
 
 // better returns the best of the grids around a given one for some values.
-func (c *chooser) better(value, trial []float32, scale, zero float32) (s, z float32) {
+func (c *choosing) better(value, trial []float32, scale, zero float32) (s, z float32) {
 	round := func(v float32) float32 {
 		if c.spec.Scale == tensor.F16 {
 			return kernel.RoundF16(v)
@@ -247,7 +279,7 @@ func (c *chooser) better(value, trial []float32, scale, zero float32) (s, z floa
 }
 
 // left is what codes of a grid leave of the objective, in units of the row, or more than most if it is more. It overwrites trial.
-func (c *chooser) left(value, trial []float32, scale, zero float32, most float64) (sum float64) {
+func (c *choosing) left(value, trial []float32, scale, zero float32, most float64) (sum float64) {
 	copy(trial, value)
 	grid, inverse, width := signed(c.spec.Bits), 1/scale, c.columns
 	for j := width - 1; j >= 0 && !(sum > most); j-- {
@@ -259,14 +291,14 @@ func (c *chooser) left(value, trial []float32, scale, zero float32, most float64
 	return sum
 }
 
-// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1. lo is the first of the rows at hand.
-func (c *chooser) chooseCodes(i, lo, hi int) {
+// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1.
+func (c *choosing) chooseCodes(i, hi int) {
 	n, width, row := c.cols, c.columns, c.rowOrder[i]
-	aim, value, missed := c.aims[i*width:(i+1)*width], c.value[:width], c.missed[(i-lo)*width:][:width]
+	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], c.missed[i*width:][:width]
 	for j := i + 1; j < hi; j++ {
-		kernel.AddScaled(aim, c.missed[(j-lo)*width:][:width], c.mix[i*c.rows+j])
+		kernel.AddScaled(aim, c.missed[j*width:][:width], c.mix[i*c.rows+j])
 	}
-	difference(value, aim, c.drawn[i*width:])
+	difference(value, aim, c.drawn[(i-c.lo)*width:])
 	scale, zero := c.terms(row, c.order[c.first]/c.feedback.block*c.feedback.block)
 	grid, inverse, mid := signed(c.spec.Bits), 1/scale, float32(int(1)<<(c.spec.Bits-1))
 	codes, errors := c.dst.Codes[row*n:(row+1)*n], c.errors[i*n+c.first:][:width]

@@ -39,7 +39,7 @@ const refineTokens = 16
 // row by row, first scale and zero term by least squares, then the codes. No move raises the objective, up to rounding. Of blocks of
 // more than 128 columns only codes are chosen and move, on the grids that Encode finds; Encode also chooses everything if no output
 // matters, and what moves if G + r I is not positive definite. The choice costs m n² + m² n operations and the search, a sweep over m
-// rows of n columns 2 (m n² + 2 m² n); 2 (m n + m²) values are in memory.
+// rows of n columns 2 (m n² + 2 m² n); 3 m n + 2 m² values are in memory.
 func (e *feedback) Refine(dst Blocks, w Matrix, outputs *Stats, threads int) error {
 	r, err := e.refinement(dst, w, outputs, threads)
 	if err != nil {
