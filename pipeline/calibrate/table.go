@@ -173,21 +173,11 @@ func (o *Options) gradient(
 	head.Input(g.final, h)
 	dh := make([]float32, len(h))
 	err = head.Backward(ctx, dh, h, func(token int, logits []float32) error {
-		labels := make([]int32, len(logits)/head.Linear.Rows)
-		kernel.Parallel(o.Threads, len(labels), func(lo, hi int) {
-			for i := lo; i < hi; i++ {
-				at := token + i
-				random := rand.New(rand.NewPCG(uint64(first+at/length), uint64(at%length)))
-				row := logits[i*head.Linear.Rows : (i+1)*head.Linear.Rows]
-				var collision float64
-				labels[i], collision = draw(row, random.Float64())
-				g.spread[at] = 1 - collision
-				if !head.Plain() {
-					g.spread[at] = spread(head, row)
-				}
-			}
-		})
-		m.CrossEntropyGradient(logits, labels)
+		tile := labels{head, func(row int) float64 {
+			row += token
+			return rand.New(rand.NewPCG(uint64(first+row/length), uint64(row%length))).Float64()
+		}, g.spread[token:]}
+		m.CrossEntropyGradient(logits, tile.choose)
 		return nil
 	}, v)
 	if err != nil {
@@ -220,30 +210,4 @@ func (o *Options) gradient(
 	}
 	g.embedding, err = embedding.Backward(ctx, dh, windows, forward.Visitor{})
 	return g, err
-}
-
-// spread is the sum of p (1-p) d^2 over the logits of a token.
-func spread(head *forward.Head, logits []float32) (sum float64) {
-	top := kernel.LogSumExp(logits)
-	for _, v := range logits {
-		p, d := kernel.Exp(float64(v)-top), float64(head.Slope(v))
-		sum += float64(float64(p*(1-p)) * float64(d*d))
-	}
-	return sum
-}
-
-// draw returns the token at u, from 0 to 1, of the softmax distribution of logits, and the sum of its squared probabilities.
-func draw(logits []float32, u float64) (token int32, collision float64) {
-	top := kernel.LogSumExp(logits)
-	token = int32(len(logits) - 1)
-	var sum float64
-	for i, v := range logits {
-		p := kernel.Exp(float64(v) - top)
-		collision += float64(p * p)
-		if before := sum; before <= u && u < before+p {
-			token = int32(i)
-		}
-		sum += p
-	}
-	return token, collision
 }

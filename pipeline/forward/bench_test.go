@@ -68,7 +68,7 @@ func BenchmarkBackward(b *testing.B) {
 	b.Run("head", func(b *testing.B) {
 		for b.Loop() {
 			check(b, p.head.Backward(b.Context(), dh, h, func(token int, logits []float32) error {
-				p.CrossEntropyGradient(logits, labels[token:token+len(logits)/p.decoder.Vocab])
+				p.CrossEntropyGradient(logits, given(labels[token:token+len(logits)/p.decoder.Vocab]))
 				return nil
 			}, v))
 		}

@@ -44,7 +44,7 @@ func TestFamilyGradients(t *testing.T) {
 				h = p.head.Input(h, h)
 				logits := make([]float32, len(h)/d.Hidden*d.Vocab)
 				check(t, p.head.Logits(t.Context(), logits, h))
-				return p.CrossEntropyGradient(logits, slices.Concat(windows...))
+				return p.CrossEntropyGradient(logits, given(slices.Concat(windows...)))
 			}
 			checkGradients(t, loss, []*parameter{states}, boundOf(d))
 		})

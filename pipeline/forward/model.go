@@ -21,8 +21,9 @@
 // packages that lower, plan, pack and execute graphs. The two sides share the description, which is checked against recorded
 // logits of transformers for every family, and the functions of runtime/kernel that have tests of their own against plain loops
 // and higher precision: products of matrices (MatMul, MatMulAdd for pieces of whole Segments, MatMulT, Packed; Offload gives them to a
-// device), copies, sums, products and scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and
-// Sincos. The formats of stored numbers, the order of a layer, attention, routing and recurrences are implemented here a second time.
+// device), copies, sums, products and scales of vectors, Softmax and its parts (Exponents, ScaleExact), SiLU, RMSNorm, RotateHeads, TopK,
+// Exp, Log, LogSumExp, KL and Sincos. The formats of stored numbers, the order of a layer, attention, routing and recurrences are
+// implemented here a second time.
 package forward
 
 import (

@@ -49,7 +49,7 @@ func backward(t testing.TB, p *parts, windows [][]int32) (h, dh []float32, weigh
 	stream := p.Stream(h)
 	dh = make([]float32, len(stream))
 	check(t, p.head.Backward(t.Context(), dh, stream, func(token int, logits []float32) error {
-		p.CrossEntropyGradient(logits, labels[token:token+len(logits)/p.decoder.Vocab])
+		p.CrossEntropyGradient(logits, given(labels[token:token+len(logits)/p.decoder.Vocab]))
 		return nil
 	}, v))
 	dh = p.WithSide(dh)

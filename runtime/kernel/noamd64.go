@@ -51,7 +51,13 @@ func sumExp(lanes *[8]float64, row []float32, top, scale float64) {
 
 func softmaxExp(lanes *[8]float64, x []float32, top float64) { softmaxExpGeneric(lanes, x, top) }
 
-func exactScale(x []float32, scale float64) { exactScaleGeneric(x, scale) }
+func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64) {
+	exponentsAndSumsGeneric(lanes, rounded, dst, x, top)
+}
+
+func exps(dst []float64, x []float32, shift float64) { expsGeneric(dst, x, shift) }
+
+func exactScale(dst, x []float32, scale float64) { exactScaleGeneric(dst, x, scale) }
 
 func exactSiLU(dst, x []float32) { exactSiLUGeneric(dst, x) }
 

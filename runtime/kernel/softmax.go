@@ -18,7 +18,39 @@ func Softmax(x []float32) {
 	}
 	var lanes [8]float64
 	softmaxExp(&lanes, x, top)
-	exactScale(x, 1/sumLanes(&lanes))
+	exactScale(x, x, 1/sumLanes(&lanes))
+}
+
+// Exponents writes exp(x - max) to dst, as [Softmax] rounds it, and returns both LogSumExp(x) and the factor by which [ScaleExact]
+// makes dst the softmax of x, for the exponentials of one of them. The factor is NaN where x has no softmax; dst is arbitrary then.
+// It panics unless both have the same length.
+func Exponents(dst, x []float32) (norm, factor float64) {
+	if len(dst) != len(x) {
+		panic("internal error: kernel.Exponents: lengths differ")
+	}
+	top := float64(maxOf(x))
+	if math.IsInf(top, 0) || top != top {
+		return top, math.NaN()
+	}
+	var lanes, rounded [8]float64
+	exponentsAndSums(&lanes, &rounded, dst, x, top)
+	return top + Log(sumLanes(&lanes)), 1 / sumLanes(&rounded)
+}
+
+// ScaleExact writes x * factor to dst, computed in float64. dst may be x. It panics unless both have the same length.
+func ScaleExact(dst, x []float32, factor float64) {
+	if len(dst) != len(x) {
+		panic("internal error: kernel.ScaleExact: lengths differ")
+	}
+	exactScale(dst, x, factor)
+}
+
+// Exps writes [Exp] of x - shift to dst. It panics unless both have the same length.
+func Exps(dst []float64, x []float32, shift float64) {
+	if len(dst) != len(x) {
+		panic("internal error: kernel.Exps: lengths differ")
+	}
+	exps(dst, x, shift)
 }
 
 // LogSumExp is log(sum(exp(row))) in float64, without overflow: the negative log-likelihood of token t is

@@ -48,13 +48,31 @@ func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
 	divergenceGeneric(lanes, p, q, norm, shift)
 }
 
-func exactScale(x []float32, scale float64) {
+func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64) {
 	for use.avx2 && len(x) >= 8 {
 		n := piece(len(x))
-		exactScaleSIMD(&x[0], n, scale)
-		x = x[n:]
+		exponentsAndSumsSIMD(&lanes[0], &rounded[0], &dst[0], &x[0], n, top)
+		dst, x = dst[n:], x[n:]
 	}
-	exactScaleGeneric(x, scale)
+	exponentsAndSumsGeneric(lanes, rounded, dst, x, top)
+}
+
+func exps(dst []float64, x []float32, shift float64) {
+	for use.avx2 && len(x) >= 8 {
+		n := piece(len(x))
+		expsSIMD(&dst[0], &x[0], n, shift)
+		dst, x = dst[n:], x[n:]
+	}
+	expsGeneric(dst, x, shift)
+}
+
+func exactScale(dst, x []float32, scale float64) {
+	for use.avx2 && len(x) >= 8 {
+		n := piece(len(x))
+		exactScaleSIMD(&dst[0], &x[0], n, scale)
+		dst, x = dst[n:], x[n:]
+	}
+	exactScaleGeneric(dst, x, scale)
 }
 
 func exactSiLU(dst, x []float32) {

@@ -76,6 +76,18 @@ DATA expPlus<>+16(SB)/8, $0x4085e00000000000
 DATA expPlus<>+24(SB)/8, $0x4085e00000000000
 GLOBL expPlus<>(SB), RODATA|NOPTR, $32
 
+DATA expLeast<>+0(SB)/8, $0xc087500000000000
+DATA expLeast<>+8(SB)/8, $0xc087500000000000
+DATA expLeast<>+16(SB)/8, $0xc087500000000000
+DATA expLeast<>+24(SB)/8, $0xc087500000000000
+GLOBL expLeast<>(SB), RODATA|NOPTR, $32
+
+DATA expMost<>+0(SB)/8, $0x4086300000000000
+DATA expMost<>+8(SB)/8, $0x4086300000000000
+DATA expMost<>+16(SB)/8, $0x4086300000000000
+DATA expMost<>+24(SB)/8, $0x4086300000000000
+GLOBL expMost<>(SB), RODATA|NOPTR, $32
+
 DATA expBias<>+0(SB)/4, $0x000003ff
 DATA expBias<>+4(SB)/4, $0x000003ff
 DATA expBias<>+8(SB)/4, $0x000003ff
@@ -399,6 +411,266 @@ loop2done:
 	VZEROUPPER
 	RET
 
+// func exponentsAndSumsAVX2(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·exponentsAndSumsAVX2(SB), NOSPLIT, $32-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         rounded+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         x+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSD top+40(FP), Y14
+	VMOVUPD      Y14, (SP)
+	VMOVUPD      (AX), Y12
+	VMOVUPD      32(AX), Y13
+	VMOVUPD      (CX), Y14
+	VMOVUPD      32(CX), Y15
+
+loop2:
+	CMPQ         SI, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (BX), Y0
+	VCVTPS2PD    16(BX), Y6
+	VSUBPD       (SP), Y0, Y0
+	VSUBPD       (SP), Y6, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
+	VCVTPS2PD    (BX), Y0
+	VCVTPS2PD    16(BX), Y6
+	VSUBPD       (SP), Y0, Y0
+	VSUBPD       (SP), Y6, Y6
+	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y2
+	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y8
+	VANDPD       Y2, Y4, Y4
+	VANDPD       Y8, Y10, Y10
+	VADDPD       Y4, Y12, Y12
+	VADDPD       Y10, Y13, Y13
+	VCVTPD2PSY   Y4, X4
+	VCVTPD2PSY   Y10, X10
+	VMOVUPS      X4, (DX)
+	VMOVUPS      X10, 16(DX)
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y4, Y14, Y14
+	VCVTPS2PD    X10, Y10
+	VADDPD       Y10, Y15, Y15
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, SI
+	JMP          loop2
+
+loop2done:
+	VMOVUPD Y12, (AX)
+	VMOVUPD Y13, 32(AX)
+	VMOVUPD Y14, (CX)
+	VMOVUPD Y15, 32(CX)
+	VZEROUPPER
+	RET
+
+// func expsAVX2(dst *float64, x *float32, n int, shift float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expsAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD shift+24(FP), Y14
+
+loop2:
+	CMPQ         DX, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (CX), Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
+	VSUBPD       Y14, Y6, Y6
+	VMOVUPD      expLeast<>+0(SB), Y1
+	VMAXPD       Y0, Y1, Y0
+	VMOVUPD      expLeast<>+0(SB), Y7
+	VMAXPD       Y6, Y7, Y6
+	VMOVUPD      expMost<>+0(SB), Y1
+	VMINPD       Y0, Y1, Y0
+	VMOVUPD      expMost<>+0(SB), Y7
+	VMINPD       Y6, Y7, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPSRAD       $0x01, X5, X3
+	VPSUBD       X3, X5, X5
+	VPADDD       expBias<>+0(SB), X3, X3
+	VPMOVZXDQ    X3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y3, Y4, Y4
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPSRAD       $0x01, X11, X9
+	VPSUBD       X9, X11, X11
+	VPADDD       expBias<>+0(SB), X9, X9
+	VPMOVZXDQ    X9, Y9
+	VPSLLQ       $0x34, Y9, Y9
+	VMULPD       Y9, Y10, Y10
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
+	VMOVUPD      Y4, (AX)
+	VMOVUPD      Y10, 32(AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
 // func divergenceAVX2(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 // Requires: AVX, AVX2, FMA3
 TEXT ·divergenceAVX2(SB), NOSPLIT, $0-48
@@ -650,18 +922,19 @@ loop2done:
 	VZEROUPPER
 	RET
 
-// func exactScaleAVX2(x *float32, n int, scale float64)
+// func exactScaleAVX2(dst *float32, x *float32, n int, scale float64)
 // Requires: AVX
-TEXT ·exactScaleAVX2(SB), NOSPLIT, $0-24
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	VBROADCASTSD scale+16(FP), Y14
+TEXT ·exactScaleAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD scale+24(FP), Y14
 
 loop2:
-	CMPQ       CX, $0x00000008
+	CMPQ       DX, $0x00000008
 	JLT        loop2done
-	VCVTPS2PD  (AX), Y4
-	VCVTPS2PD  16(AX), Y10
+	VCVTPS2PD  (CX), Y4
+	VCVTPS2PD  16(CX), Y10
 	VMULPD     Y14, Y4, Y4
 	VMULPD     Y14, Y10, Y10
 	VCVTPD2PSY Y4, X4
@@ -669,7 +942,8 @@ loop2:
 	VMOVUPS    X4, (AX)
 	VMOVUPS    X10, 16(AX)
 	ADDQ       $0x00000020, AX
-	SUBQ       $0x00000008, CX
+	ADDQ       $0x00000020, CX
+	SUBQ       $0x00000008, DX
 	JMP        loop2
 
 loop2done:
@@ -1654,6 +1928,952 @@ loop1:
 
 loop1done:
 	VMOVUPD Z30, (AX)
+	VZEROUPPER
+	RET
+
+// func exponentsAndSumsAVX512(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64)
+// Requires: AVX, AVX512F
+TEXT ·exponentsAndSumsAVX512(SB), NOSPLIT, $320-48
+	MOVQ    lanes+0(FP), AX
+	MOVQ    rounded+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    n+32(FP), SI
+	VMOVUPD (AX), Z30
+	VMOVUPD (CX), Z29
+
+loop5:
+	CMPQ         SI, $0x00000028
+	JLT          loop5done
+	VCVTPS2PD    (BX), Z0
+	VCVTPS2PD    32(BX), Z5
+	VCVTPS2PD    64(BX), Z10
+	VCVTPS2PD    96(BX), Z15
+	VCVTPS2PD    128(BX), Z20
+	VBROADCASTSD top+40(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VSUBPD       Z31, Z10, Z10
+	VSUBPD       Z31, Z15, Z15
+	VSUBPD       Z31, Z20, Z20
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z5, K2
+	VCMPPD       $0x15, Z31, Z10, K3
+	VCMPPD       $0x15, Z31, Z15, K4
+	VCMPPD       $0x15, Z31, Z20, K5
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z20, Z22
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
+	VADDPD       Z23, Z24, Z24
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z14, K3, Z14
+	VMOVAPD.Z    Z19, K4, Z19
+	VMOVAPD.Z    Z24, K5, Z24
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	VADDPD       Z14, Z30, Z30
+	VADDPD       Z19, Z30, Z30
+	VADDPD       Z24, Z30, Z30
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VCVTPD2PS    Z14, Y14
+	VCVTPD2PS    Z19, Y19
+	VCVTPD2PS    Z24, Y24
+	VMOVUPS      Y4, (DX)
+	VMOVUPS      Y9, 32(DX)
+	VMOVUPS      Y14, 64(DX)
+	VMOVUPS      Y19, 96(DX)
+	VMOVUPS      Y24, 128(DX)
+	VCVTPS2PD    Y4, Z4
+	VADDPD       Z4, Z29, Z29
+	VCVTPS2PD    Y9, Z9
+	VADDPD       Z9, Z29, Z29
+	VCVTPS2PD    Y14, Z14
+	VADDPD       Z14, Z29, Z29
+	VCVTPS2PD    Y19, Z19
+	VADDPD       Z19, Z29, Z29
+	VCVTPS2PD    Y24, Z24
+	VADDPD       Z24, Z29, Z29
+	ADDQ         $0x000000a0, DX
+	ADDQ         $0x000000a0, BX
+	SUBQ         $0x00000028, SI
+	JMP          loop5
+
+loop5done:
+loop2:
+	CMPQ         SI, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (BX), Z0
+	VCVTPS2PD    32(BX), Z5
+	VBROADCASTSD top+40(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z5, K2
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VMOVUPS      Y4, (DX)
+	VMOVUPS      Y9, 32(DX)
+	VCVTPS2PD    Y4, Z4
+	VADDPD       Z4, Z29, Z29
+	VCVTPS2PD    Y9, Z9
+	VADDPD       Z9, Z29, Z29
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, SI
+	JMP          loop2
+
+loop2done:
+loop1:
+	CMPQ         SI, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (BX), Z0
+	VBROADCASTSD top+40(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
+	VMOVAPD.Z    Z4, K1, Z4
+	VADDPD       Z4, Z30, Z30
+	VCVTPD2PS    Z4, Y4
+	VMOVUPS      Y4, (DX)
+	VCVTPS2PD    Y4, Z4
+	VADDPD       Z4, Z29, Z29
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, SI
+	JMP          loop1
+
+loop1done:
+	VMOVUPD Z30, (AX)
+	VMOVUPD Z29, (CX)
+	VZEROUPPER
+	RET
+
+// func expsAVX512(dst *float64, x *float32, n int, shift float64)
+// Requires: AVX, AVX512F
+TEXT ·expsAVX512(SB), NOSPLIT, $384-32
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+
+loop6:
+	CMPQ         DX, $0x00000030
+	JLT          loop6done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VBROADCASTSD shift+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VSUBPD       Z31, Z10, Z10
+	VSUBPD       Z31, Z15, Z15
+	VSUBPD       Z31, Z20, Z20
+	VSUBPD       Z31, Z25, Z25
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VMAXPD       Z5, Z31, Z5
+	VMAXPD       Z10, Z31, Z10
+	VMAXPD       Z15, Z31, Z15
+	VMAXPD       Z20, Z31, Z20
+	VMAXPD       Z25, Z31, Z25
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VMINPD       Z5, Z31, Z5
+	VMINPD       Z10, Z31, Z10
+	VMINPD       Z15, Z31, Z15
+	VMINPD       Z20, Z31, Z20
+	VMINPD       Z25, Z31, Z25
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
+	VADDPD       Z23, Z24, Z24
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
+	VMOVUPD      Z4, (AX)
+	VMOVUPD      Z9, 64(AX)
+	VMOVUPD      Z14, 128(AX)
+	VMOVUPD      Z19, 192(AX)
+	VMOVUPD      Z24, 256(AX)
+	VMOVUPD      Z29, 320(AX)
+	ADDQ         $0x000000c0, AX
+	ADDQ         $0x000000c0, AX
+	ADDQ         $0x000000c0, CX
+	SUBQ         $0x00000030, DX
+	JMP          loop6
+
+loop6done:
+loop2:
+	CMPQ         DX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD shift+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VMAXPD       Z5, Z31, Z5
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VMINPD       Z5, Z31, Z5
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VMOVUPD      Z4, (AX)
+	VMOVUPD      Z9, 64(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop2
+
+loop2done:
+loop1:
+	CMPQ         DX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (CX), Z0
+	VBROADCASTSD shift+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
+	VMOVUPD      Z4, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop1
+
+loop1done:
 	VZEROUPPER
 	RET
 
@@ -2712,22 +3932,23 @@ loop1done:
 	VZEROUPPER
 	RET
 
-// func exactScaleAVX512(x *float32, n int, scale float64)
+// func exactScaleAVX512(dst *float32, x *float32, n int, scale float64)
 // Requires: AVX, AVX512F
-TEXT ·exactScaleAVX512(SB), NOSPLIT, $384-24
-	MOVQ x+0(FP), AX
-	MOVQ n+8(FP), CX
+TEXT ·exactScaleAVX512(SB), NOSPLIT, $384-32
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
 
 loop6:
-	CMPQ         CX, $0x00000030
+	CMPQ         DX, $0x00000030
 	JLT          loop6done
-	VCVTPS2PD    (AX), Z4
-	VCVTPS2PD    32(AX), Z9
-	VCVTPS2PD    64(AX), Z14
-	VCVTPS2PD    96(AX), Z19
-	VCVTPS2PD    128(AX), Z24
-	VCVTPS2PD    160(AX), Z29
-	VBROADCASTSD scale+16(FP), Z31
+	VCVTPS2PD    (CX), Z4
+	VCVTPS2PD    32(CX), Z9
+	VCVTPS2PD    64(CX), Z14
+	VCVTPS2PD    96(CX), Z19
+	VCVTPS2PD    128(CX), Z24
+	VCVTPS2PD    160(CX), Z29
+	VBROADCASTSD scale+24(FP), Z31
 	VMULPD       Z31, Z4, Z4
 	VMULPD       Z31, Z9, Z9
 	VMULPD       Z31, Z14, Z14
@@ -2747,16 +3968,17 @@ loop6:
 	VMOVUPS      Y24, 128(AX)
 	VMOVUPS      Y29, 160(AX)
 	ADDQ         $0x000000c0, AX
-	SUBQ         $0x00000030, CX
+	ADDQ         $0x000000c0, CX
+	SUBQ         $0x00000030, DX
 	JMP          loop6
 
 loop6done:
 loop2:
-	CMPQ         CX, $0x00000010
+	CMPQ         DX, $0x00000010
 	JLT          loop2done
-	VCVTPS2PD    (AX), Z4
-	VCVTPS2PD    32(AX), Z9
-	VBROADCASTSD scale+16(FP), Z31
+	VCVTPS2PD    (CX), Z4
+	VCVTPS2PD    32(CX), Z9
+	VBROADCASTSD scale+24(FP), Z31
 	VMULPD       Z31, Z4, Z4
 	VMULPD       Z31, Z9, Z9
 	VCVTPD2PS    Z4, Y4
@@ -2764,20 +3986,22 @@ loop2:
 	VMOVUPS      Y4, (AX)
 	VMOVUPS      Y9, 32(AX)
 	ADDQ         $0x00000040, AX
-	SUBQ         $0x00000010, CX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
 	JMP          loop2
 
 loop2done:
 loop1:
-	CMPQ         CX, $0x00000008
+	CMPQ         DX, $0x00000008
 	JLT          loop1done
-	VCVTPS2PD    (AX), Z4
-	VBROADCASTSD scale+16(FP), Z31
+	VCVTPS2PD    (CX), Z4
+	VBROADCASTSD scale+24(FP), Z31
 	VMULPD       Z31, Z4, Z4
 	VCVTPD2PS    Z4, Y4
 	VMOVUPS      Y4, (AX)
 	ADDQ         $0x00000020, AX
-	SUBQ         $0x00000008, CX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
 	JMP          loop1
 
 loop1done:

@@ -11,13 +11,19 @@ func sumExpAVX2(lanes *float64, x *float32, n int, top float64, scale float64)
 func softmaxExpAVX2(lanes *float64, x *float32, n int, top float64)
 
 //go:noescape
+func exponentsAndSumsAVX2(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64)
+
+//go:noescape
+func expsAVX2(dst *float64, x *float32, n int, shift float64)
+
+//go:noescape
 func divergenceAVX2(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 
 //go:noescape
 func exactSiLUAVX2(dst *float32, x *float32, n int)
 
 //go:noescape
-func exactScaleAVX2(x *float32, n int, scale float64)
+func exactScaleAVX2(dst *float32, x *float32, n int, scale float64)
 
 //go:noescape
 func sumExpAVX512(lanes *float64, x *float32, n int, top float64, scale float64)
@@ -26,13 +32,19 @@ func sumExpAVX512(lanes *float64, x *float32, n int, top float64, scale float64)
 func softmaxExpAVX512(lanes *float64, x *float32, n int, top float64)
 
 //go:noescape
+func exponentsAndSumsAVX512(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64)
+
+//go:noescape
+func expsAVX512(dst *float64, x *float32, n int, shift float64)
+
+//go:noescape
 func divergenceAVX512(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 
 //go:noescape
 func exactSiLUAVX512(dst *float32, x *float32, n int)
 
 //go:noescape
-func exactScaleAVX512(x *float32, n int, scale float64)
+func exactScaleAVX512(dst *float32, x *float32, n int, scale float64)
 
 func sumExpSIMD(lanes *float64, x *float32, n int, top float64, scale float64) {
 	if use.avx512 {
@@ -47,6 +59,22 @@ func softmaxExpSIMD(lanes *float64, x *float32, n int, top float64) {
 		softmaxExpAVX512(lanes, x, n, top)
 	} else {
 		softmaxExpAVX2(lanes, x, n, top)
+	}
+}
+
+func exponentsAndSumsSIMD(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64) {
+	if use.avx512 {
+		exponentsAndSumsAVX512(lanes, rounded, dst, x, n, top)
+	} else {
+		exponentsAndSumsAVX2(lanes, rounded, dst, x, n, top)
+	}
+}
+
+func expsSIMD(dst *float64, x *float32, n int, shift float64) {
+	if use.avx512 {
+		expsAVX512(dst, x, n, shift)
+	} else {
+		expsAVX2(dst, x, n, shift)
 	}
 }
 
@@ -66,10 +94,10 @@ func exactSiLUSIMD(dst *float32, x *float32, n int) {
 	}
 }
 
-func exactScaleSIMD(x *float32, n int, scale float64) {
+func exactScaleSIMD(dst *float32, x *float32, n int, scale float64) {
 	if use.avx512 {
-		exactScaleAVX512(x, n, scale)
+		exactScaleAVX512(dst, x, n, scale)
 	} else {
-		exactScaleAVX2(x, n, scale)
+		exactScaleAVX2(dst, x, n, scale)
 	}
 }

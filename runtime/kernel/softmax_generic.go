@@ -23,9 +23,28 @@ func softmaxExpGeneric(lanes *[8]float64, x []float32, top float64) {
 	}
 }
 
-func exactScaleGeneric(x []float32, scale float64) {
-	for i, v := range x {
-		x[i] = float32(float64(v) * scale)
+// exponentsAndSumsGeneric writes exp(x-top) in float32 to dst, adds that to rounded, and exp(x-top) as it is to lanes.
+func exponentsAndSumsGeneric(lanes, rounded *[8]float64, dst, x []float32, top float64) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = 0
+		if d := float64(v) - top; !(d < lowestExp) {
+			e := Exp(d)
+			dst[i] = float32(e)
+			lanes[i%8] += e
+			rounded[i%8] += float64(dst[i])
+		}
+	}
+}
+
+func expsGeneric(dst []float64, x []float32, shift float64) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = Exp(float64(v) - shift)
+	}
+}
+
+func exactScaleGeneric(dst, x []float32, scale float64) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = float32(float64(v) * scale)
 	}
 }
 

@@ -15,6 +15,8 @@ func softmax() {
 	for _, v := range []vectors{avx2, avx512} {
 		c.sumExp(v)
 		c.softmaxExp(v)
+		c.exponentsAndSums(v)
+		c.exps(v)
 		c.divergence(v)
 		c.silu(v)
 		exactScale(v)
@@ -23,9 +25,9 @@ func softmax() {
 
 // exp64 holds the constants of Exp.
 type exp64 struct {
-	lowest, cut, half, one, log2e, ln2Hi, ln2Lo, zero, infinity, minus, plus, sign Mem
-	terms                                                                          []Mem
-	bias                                                                           Mem
+	lowest, cut, half, one, log2e, ln2Hi, ln2Lo, zero, infinity, minus, plus, sign, least, most Mem
+	terms                                                                                       []Mem
+	bias                                                                                        Mem
 }
 
 func newExp64() *exp64 {
@@ -42,7 +44,7 @@ func newExp64() *exp64 {
 		lowest: double("expLowest", -700), cut: double("expCut", -60), half: double("expHalf", 0.5), one: double("expOne", 1),
 		log2e: double("expLog2E", math.Log2E), ln2Hi: double("expLn2Hi", ln2Hi), ln2Lo: double("expLn2Lo", math.Ln2-ln2Hi),
 		zero: double("expZero", 0), infinity: double("expInfinity", math.Inf(1)), sign: double("expSign", math.Copysign(0, -1)),
-		minus: double("expMinus", -700), plus: double("expPlus", 700),
+		minus: double("expMinus", -700), plus: double("expPlus", 700), least: double("expLeast", -746), most: double("expMost", 710),
 		bias: words("expBias", repeat(1023, 4)...),
 	}
 	for i, v := range []float64{
@@ -111,11 +113,16 @@ func (d doubles) narrow(p reg.GPVirtual) {
 
 // doubleLoops walks over n float32: with 512-bit registers 48, 16 and then eight at a time, otherwise eight.
 func doubleLoops(v vectors, n reg.GPVirtual, pointers []reg.GPVirtual, body func(d doubles)) {
-	sizes := []int{2}
+	sizedLoops(v, n, pointers, []int{6, 2, 1}, body)
+}
+
+// sizedLoops walks with that many 512-bit registers at a time.
+func sizedLoops(v vectors, n reg.GPVirtual, pointers []reg.GPVirtual, sizes []int, body func(d doubles)) {
 	var spill Mem
 	if v.lanes == 16 {
-		sizes = []int{6, 2, 1}
-		spill = AllocLocal(6 * 64)
+		spill = AllocLocal(sizes[0] * 64)
+	} else {
+		sizes = []int{2}
 	}
 	for _, size := range sizes {
 		d := doubles{v, size, spill}
@@ -193,7 +200,10 @@ func (c *exp64) termsAbove(d doubles, limit Mem, load, term func()) {
 }
 
 // exponentials turns the arguments, between -700 and 700 or of no interest, into exponentials.
-func (c *exp64) exponentials(d doubles) {
+func (c *exp64) exponentials(d doubles) { c.scaled(d, false) }
+
+// scaled turns arguments into exponentials, which with subnormal may be subnormal or infinite.
+func (c *exp64) scaled(d doubles, subnormal bool) {
 	o := d.constant(c.log2e)
 	d.all(func(i int) { VMULPD(o, d.arg(i), d.k(i)) })
 	o = d.constant(c.half)
@@ -244,6 +254,15 @@ func (c *exp64) exponentials(d doubles) {
 		}
 		low := x[d.index(i)+5]
 		VCVTPD2DQY(d.k(i), low)
+		if subnormal { // in two steps, of which the first is exact
+			first := x[d.index(i)+3]
+			VPSRAD(U8(1), low, first)
+			VPSUBD(first, low, low)
+			VPADDD(c.bias, first, first)
+			VPMOVZXDQ(first, d.odd(i))
+			VPSLLQ(U8(52), d.odd(i), d.odd(i))
+			VMULPD(d.odd(i), d.exp(i), d.exp(i))
+		}
 		VPADDD(c.bias, low, low)
 		VPMOVZXDQ(low, d.k(i))
 		VPSLLQ(U8(52), d.k(i), d.k(i))
@@ -321,6 +340,78 @@ func (c *exp64) softmaxExp(v vectors) {
 	end()
 }
 
+// exponentsAndSums writes exp(x-top) in float32 to dst, adds that to rounded, and exp(x-top) as it is to lanes.
+func (c *exp64) exponentsAndSums(v vectors) {
+	begin("exponentsAndSums"+v.tier, "(lanes *float64, rounded *float64, dst *float32, x *float32, n int, top float64)")
+	sums, rounded, dst, px, n := lanes{v, param("lanes")}, param("rounded"), param("dst"), param("x"), param("n")
+	// The sums of rounded take the registers that numbers have elsewhere.
+	wide := []reg.VecPhysical{z[29]}
+	top := NewParamAddr("top", 40)
+	if v.lanes == 8 {
+		wide = []reg.VecPhysical{y[14], y[15]}
+		VBROADCASTSD(top, y[14])
+		top = AllocLocal(32)
+		VMOVUPD(y[14], top)
+	}
+	sums.load()
+	for i, r := range wide {
+		VMOVUPD(Mem{Base: rounded, Disp: i * v.bytes()}, r)
+	}
+	sizedLoops(v, n, []reg.GPVirtual{dst, px}, []int{5, 2, 1}, func(d doubles) {
+		c.termsAbove(d, c.lowest, func() {
+			d.widen(px, d.arg)
+			o := d.constant(top)
+			d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+		}, func() {})
+		d.all(func(i int) { sums.add(i, d.exp(i)) })
+		d.narrow(dst)
+		d.all(func(i int) {
+			if v.lanes == 16 {
+				VCVTPS2PD(half.reg[d.p(i)], d.exp(i))
+			} else {
+				VCVTPS2PD(x[d.p(i)], d.exp(i))
+			}
+			acc := wide[i%len(wide)]
+			VADDPD(d.exp(i), acc, acc)
+		})
+	})
+	sums.store()
+	for i, r := range wide {
+		VMOVUPD(r, Mem{Base: rounded, Disp: i * v.bytes()})
+	}
+	end()
+}
+
+// exps writes exp(x-shift) in float64, for all numbers.
+func (c *exp64) exps(v vectors) {
+	begin("exps"+v.tier, "(dst *float64, x *float32, n int, shift float64)")
+	dst, px, n := param("dst"), param("x"), param("n")
+	shift := newNumber(v, "shift", 24, 0)
+	doubleLoops(v, n, []reg.GPVirtual{dst, dst, px}, func(d doubles) {
+		d.widen(px, d.arg)
+		o := d.number(shift)
+		d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+		// Of a NaN and a number, VMAXPD and VMINPD return their first operand here.
+		for _, bound := range []struct {
+			at   Mem
+			clip func(ops ...Op)
+		}{{c.least, VMAXPD}, {c.most, VMINPD}} {
+			if v.lanes == 16 {
+				o := d.constant(bound.at)
+				d.all(func(i int) { bound.clip(d.arg(i), o, d.arg(i)) })
+				continue
+			}
+			d.all(func(i int) {
+				VMOVUPD(bound.at, d.r(i))
+				bound.clip(d.arg(i), d.r(i), d.arg(i))
+			})
+		}
+		c.scaled(d, true)
+		d.all(func(i int) { VMOVUPD(d.exp(i), Mem{Base: dst, Disp: 2 * i * d.bytes()}) })
+	})
+	end()
+}
+
 // divergence adds exp(p-norm)*((p-q)+shift), without the terms where p-norm is below the cut.
 func (c *exp64) divergence(v vectors) {
 	begin("divergence"+v.tier, "(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)")
@@ -383,14 +474,14 @@ func (c *exp64) silu(v vectors) {
 
 // exactScale multiplies in float64.
 func exactScale(v vectors) {
-	begin("exactScale"+v.tier, "(x *float32, n int, scale float64)")
-	px, n := param("x"), param("n")
-	scale := newNumber(v, "scale", 16, 0)
-	doubleLoops(v, n, []reg.GPVirtual{px}, func(d doubles) {
+	begin("exactScale"+v.tier, "(dst *float32, x *float32, n int, scale float64)")
+	dst, px, n := param("dst"), param("x"), param("n")
+	scale := newNumber(v, "scale", 24, 0)
+	doubleLoops(v, n, []reg.GPVirtual{dst, px}, func(d doubles) {
 		d.widen(px, d.exp)
 		o := d.number(scale)
 		d.all(func(i int) { VMULPD(o, d.exp(i), d.exp(i)) })
-		d.narrow(px)
+		d.narrow(dst)
 	})
 	end()
 }
