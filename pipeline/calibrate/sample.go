@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -80,14 +82,27 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 // sampler generates the windows of a call.
 type sampler struct {
 	Sampling
-	model    *forward.Model
-	head     *forward.Head
-	cache    *forward.Cache
-	journal  samples
-	windows  [][]int32
-	random   []*rand.PCG
+	model   *forward.Model
+	journal samples
+	windows [][]int32
+	random  []*rand.PCG
+
+	mu       sync.Mutex // of the journal and what follows
+	taken    int        // windows that teams write or have written
+	teams    []*team
 	finished int64 // tokens of finished batches
 	reported int64
+}
+
+// team is some of the threads, which advance a batch of windows.
+type team struct {
+	*sampler
+	ctx     context.Context
+	model   *forward.Model
+	head    *forward.Head
+	cache   *forward.Cache
+	threads int
+	tokens  float64 // of the present batch, processed
 }
 
 func (w *sampler) run(ctx context.Context) error {
@@ -100,41 +115,89 @@ func (w *sampler) run(ctx context.Context) error {
 			w.finished += int64(w.Length)
 		}
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	w.reported = -1
-	w.report(0)
-	var err error
+	(&team{sampler: w, ctx: ctx}).report(0)
+	if w.Threads < 1 {
+		w.Threads = runtime.GOMAXPROCS(0)
+	}
+	teams, batch, weights := w.share()
+	w.model.Keep(weights)
+	for i := range teams {
+		t := &team{sampler: w, ctx: ctx, model: w.model, threads: w.Threads}
+		if teams > 1 {
+			t.threads = w.Threads*(i+1)/teams - w.Threads*i/teams
+			t.model = w.model.Share(t.threads)
+		}
+		w.teams = append(w.teams, t)
+	}
+	failed := make([]error, teams)
+	var working sync.WaitGroup
+	for i, t := range w.teams {
+		working.Go(func() {
+			if failed[i] = t.run(batch); failed[i] != nil {
+				cancel(failed[i])
+			}
+		})
+	}
+	working.Wait()
+	if cmp.Or(failed...) != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// take returns the next windows that one team can write, lo to hi-1, none at the end: at most batch windows of the same length.
+func (w *sampler) take(batch int) (lo, hi int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for lo = w.taken; lo < w.Windows && len(w.windows[lo]) == w.Length; {
+		lo++
+	}
+	for hi = lo; hi < min(lo+batch, w.Windows) && len(w.windows[hi]) == len(w.windows[lo]); {
+		hi++
+	}
+	w.taken = hi
+	return lo, hi
+}
+
+// run writes batches of windows until there are none.
+func (w *team) run(batch int) (err error) {
 	if w.head, err = w.model.Head(); err != nil {
 		return err
 	}
-	batch, weights := w.share()
-	w.model.Keep(weights)
 	if w.cache, err = w.model.NewCache(batch, w.Length); err != nil {
 		return err
 	}
-	for lo := 0; lo < w.Windows; {
-		hi := lo + 1
-		for hi < min(lo+batch, w.Windows) && len(w.windows[hi]) == len(w.windows[lo]) {
-			hi++
+	for {
+		lo, hi := w.take(batch)
+		if lo == hi {
+			return nil
 		}
-		if len(w.windows[lo]) < w.Length {
-			if err := w.write(ctx, lo, hi); err != nil {
-				return err
-			}
-			w.finished += int64(hi-lo) * int64(w.Length)
+		if err := w.write(lo, hi); err != nil {
+			return err
 		}
-		lo = hi
+		w.mu.Lock()
+		w.finished += int64(hi-lo) * int64(w.Length)
+		w.tokens = 0
+		w.mu.Unlock()
 	}
-	return nil
 }
 
 // rereading is how many times as long it takes to read a matrix again, to widen it and to lay it out, as to read it from memory
 // for a product.
 const rereading = 8
 
-// share divides the memory: it returns the number of windows that advance together, and the bytes of matrices that stay in
-// memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger batch reads
-// them less often, a smaller one leaves more memory for them; the time that reading takes decides.
-func (w *sampler) share() (batch int, weights int64) {
+// Teams have at least so many threads and windows. Two of them wait for each other's threads less than one does, and one computes
+// products while the other reads keys and values; but every team reads all weights for a token of its windows, and a card takes as long
+// for half the rows of a tile.
+const teamThreads, teamWindows, cardWindows = 8, 64, 128
+
+// share divides the memory: it returns the number of teams, that of the windows that advance together in each of them, and the bytes of
+// matrices that stay in memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger
+// batch reads them less often, a smaller one leaves more memory for them; the time that reading takes decides.
+func (w *sampler) share() (teams, batch int, weights int64) {
 	d, all, slab := w.model.Decoder(), w.model.Weights().All, w.model.Weights().Slab
 	window := forward.CacheBytes(d, w.Length) + w.model.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
 	room := w.Memory - w.model.Overhead(w.Length) - w.model.TokenBytes()*int64(w.Length)
@@ -152,12 +215,25 @@ func (w *sampler) share() (batch int, weights int64) {
 			least, batch, weights = cost, n, kept
 		}
 	}
-	return max(1, batch), weights
+	batch = max(1, batch)
+	windows := teamWindows
+	if kernel.HasDevice() {
+		windows = cardWindows
+	}
+	for teams = max(1, min(w.Threads/teamThreads, batch/windows)); teams > 1; teams-- {
+		size := (batch + teams - 1) / teams
+		// Each team fills its windows with the given tokens in memory of its own.
+		need := int64(teams*size)*window + int64(teams-1)*w.model.TokenBytes()*int64(w.Length)
+		if weights == all && need+weights <= room {
+			return teams, size, weights
+		}
+	}
+	return 1, batch, weights
 }
 
 // write draws the remaining tokens of windows lo to hi-1, which have the same length, one position of all windows at a time.
-func (w *sampler) write(ctx context.Context, lo, hi int) error {
-	windows, vocab := w.windows[lo:hi], w.model.Decoder().Vocab
+func (w *team) write(lo, hi int) error {
+	ctx, windows, vocab := w.ctx, w.windows[lo:hi], w.model.Decoder().Vocab
 	n, tokens, logits := float64(len(windows)), make([]int32, len(windows)), make([]float32, len(windows)*vocab)
 	layers := float64(len(w.model.Decoder().Layers))
 	first := float64(len(windows[0]))
@@ -172,7 +248,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int) error {
 		if err := w.draw(logits, lo, windows); err != nil {
 			return err
 		}
-		if err := w.journal.add(lo, windows); err != nil {
+		if err := w.record(lo, windows); err != nil {
 			return err
 		}
 		length := len(windows[0])
@@ -190,9 +266,9 @@ func (w *sampler) write(ctx context.Context, lo, hi int) error {
 }
 
 // draw appends a token to every window, the first of which has number first.
-func (w *sampler) draw(logits []float32, first int, windows [][]int32) error {
+func (w *team) draw(logits []float32, first int, windows [][]int32) error {
 	vocab, failed := w.model.Decoder().Vocab, make([]error, len(windows))
-	kernel.Parallel(w.Threads, len(windows), func(lo, hi int) {
+	kernel.Parallel(w.threads, len(windows), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			var token int32
 			token, failed[i] = next(logits[i*vocab:(i+1)*vocab], w.random[first+i])
@@ -207,9 +283,26 @@ func (w *sampler) draw(logits []float32, first int, windows [][]int32) error {
 	return nil
 }
 
-// report calls Progress if there are more tokens than at the last call; tokens are those of the present batch.
-func (w *sampler) report(tokens float64) {
-	if done := w.finished + int64(tokens); w.Progress != nil && done > w.reported {
+// record writes the last tokens of windows, of which the first has the given number, to the journal.
+func (w *team) record(first int, windows [][]int32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.journal.add(first, windows)
+}
+
+// report calls Progress if there are more tokens than at the last call; tokens are those of the present batch of the team.
+func (w *team) report(tokens float64) {
+	if w.Progress == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tokens = tokens
+	sum := 0.0
+	for _, t := range w.teams {
+		sum += t.tokens
+	}
+	if done := w.finished + int64(sum); done > w.reported && (len(w.teams) < 2 || w.ctx.Err() == nil) {
 		w.reported = done
 		w.Progress(done, int64(w.Windows)*int64(w.Length))
 	}

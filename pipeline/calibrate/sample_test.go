@@ -77,6 +77,54 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// Windows that teams of threads write at the same time are those of one thread, also after a cancelled call.
+func TestSampleTeams(t *testing.T) {
+	t.Parallel()
+	d, src := openCheckpoint(t, familyDir("llama"))
+	s := Sampling{Windows: 2*teamWindows + 3, Length: 9, First: []int32{1}, Threads: 1}
+	want := sample(t, d, src, s)
+	s.Threads, s.Dir = 2*teamThreads+1, t.TempDir()
+	m, err := forward.New(d, src, s.Threads)
+	check(t, err)
+	w := &sampler{Sampling: s, model: m}
+	w.Memory = 2 << 30
+	if teams, batch, weights := w.share(); teams != 2 || batch != teamWindows+2 || weights != m.Weights().All {
+		t.Errorf("%d teams, %d windows, %d bytes of weights", teams, batch, weights)
+	}
+	window := forward.CacheBytes(d, s.Length) + m.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
+	w.Memory = m.Overhead(s.Length) + m.Weights().All + int64(s.Length)*m.TokenBytes() + int64(s.Windows)*window
+	if teams, _, _ := w.share(); teams != 1 {
+		t.Error("two teams without room for a second one")
+	}
+	lost := errors.New("lost")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	c := s
+	c.Progress = func(done, total int64) {
+		if ctx.Err() != nil {
+			t.Error("progress of a cancelled call")
+		}
+		if done > total/2 {
+			cancel(lost)
+		}
+	}
+	if _, err := Sample(ctx, d, src, c); !errors.Is(err, lost) {
+		t.Errorf("cancelled: %v", err)
+	}
+	p := &tally{t: t}
+	s.Progress = p.add
+	if diff := cmp.Diff(want, sample(t, d, src, s)); diff != "" {
+		t.Errorf("windows (-want +got):\n%s", diff)
+	}
+	if p.end(); p.total != int64(s.Windows*s.Length) {
+		t.Errorf("%d tokens", p.total)
+	}
+	s.Dir, s.Progress = "", nil
+	name := pairOf(d, 0).MLP.Up.Weight.Tensor
+	if _, err := Sample(t.Context(), d, &poisoned{src, name, bf16NaN}, s); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("NaN: %v", err)
+	}
+}
+
 // Memory goes to the matrices if a few more batches make room for all of them, and else to the windows.
 func TestSampleMemory(t *testing.T) {
 	t.Parallel()
@@ -96,9 +144,9 @@ func TestSampleMemory(t *testing.T) {
 		{16, all * 7 / 10, 70, "none"},
 	} {
 		w := &sampler{Sampling: Sampling{Windows: 140, Length: c.length, Memory: c.memory, Threads: 1}, model: m}
-		batch, weights := w.share()
+		teams, batch, weights := w.share()
 		held := map[bool]string{weights == 0: "none", weights == all: "all", weights > 0 && weights < all: "some"}[true]
-		if batch != c.batch || held != c.weights {
+		if teams != 1 || batch != c.batch || held != c.weights {
 			t.Errorf("%d bytes: %d windows, %s of the weights, want %d, %s", c.memory, batch, held, c.batch, c.weights)
 		}
 		if used := int64(batch)*forward.CacheBytes(d, c.length) + weights; c.memory > 1 && used > c.memory {

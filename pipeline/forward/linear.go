@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -20,7 +21,7 @@ const (
 	readBytes = 256 << 10
 	// spanTokens and leastTokens are the most and fewest tokens of a product that a thread computes at a time: enough to lay rows of
 	// the matrix out once for many tokens. The fewest columns are a panel, because a product with few tokens has nothing else to share.
-	spanTokens, leastTokens = 256, 32
+	spanTokens, leastTokens = 256, 16
 	// unitsPerThread splits the work so that other threads can take over the share of a delayed one.
 	unitsPerThread = 4
 )
@@ -76,7 +77,8 @@ func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 // widen fills p with rows lo to lo+n-1 of a tensor.
 func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n int) error {
 	p.Resize(n, t.cols)
-	step := rowsIn(readBytes, t.cols)
+	share := (n + unitsPerThread*m.threads - 1) / (unitsPerThread * m.threads)
+	step := min(rowsIn(readBytes, t.cols), (share+kernel.PanelRows-1)/kernel.PanelRows*kernel.PanelRows)
 	return m.each(ctx, (n+step-1)/step, func(u int, b *buffer) error {
 		at := u * step
 		count := min(step, n-at)
@@ -230,9 +232,26 @@ func tiles(threads, n, cols int, f func(from, to, lo, hi int)) {
 	})
 }
 
+// divided is a result of division.
+type divided struct{ threads, n, cols, spans, part int }
+
+// divisions holds some results, because a step of a few tokens through a model divides the same products as the one before it, and the
+// other threads wait meanwhile.
+var divisions [1 << 8]atomic.Pointer[divided]
+
 // division returns the number of spans of tokens, and the columns of a part, that let the threads finish a product [n, cols]
 // soonest: all with the same number of units, and few of them, because each lays out its tokens and columns.
 func division(threads, n, cols int) (spans, part int) {
+	known := &divisions[uint(31*(31*threads+n)+cols)%uint(len(divisions))]
+	if d := known.Load(); d != nil && d.threads == threads && d.n == n && d.cols == cols {
+		return d.spans, d.part
+	}
+	spans, part = divide(threads, n, cols)
+	known.Store(&divided{threads, n, cols, spans, part})
+	return spans, part
+}
+
+func divide(threads, n, cols int) (spans, part int) {
 	const (
 		layTokens, layColumns = 16, 32 // the cost of laying out a column, in products with that many tokens, and of a token
 		delay                 = 0.25   // of a unit, by which the last thread ends later than the others

@@ -53,9 +53,9 @@ type Model struct {
 	matrices map[arch.Weight]*matrix
 	weights  Weights
 
-	room    atomic.Int64 // bytes of matrices that may still be kept
-	keeping bool         // of vectors
-	lock    sync.Mutex   // of vectors, ropes and spare
+	room    *atomic.Int64 // bytes of matrices that may still be kept
+	keeping bool          // of vectors
+	lock    sync.Mutex    // of vectors, ropes and spare
 	vectors map[string][]float32
 	spare   []*Linear // of the layer that was released last: memory for weights
 
@@ -84,14 +84,34 @@ func unchecked(d *arch.Decoder, src tensor.Source, threads int) *Model {
 	m := &Model{
 		decoder: d, source: src, infos: make(map[string]tensor.Info), threads: threads,
 		ropes: make(map[*arch.Rope]*rotary), matrices: make(map[arch.Weight]*matrix), vectors: make(map[string][]float32),
+		room: new(atomic.Int64),
 	}
 	for _, info := range src.Tensors() {
 		m.infos[info.Name] = info
 	}
+	m.makePools()
+	return m
+}
+
+func (m *Model) makePools() {
 	m.buffers.New = func() any { return new(buffer) }
 	m.slabs.New = func() any { return new(kernel.Packed) }
 	m.arenas.New = func() any { return new(arena) }
-	return m
+}
+
+// Share returns a model that computes on up to threads goroutines and shares the matrices that are kept in memory with m, see [Model.Keep],
+// which may not be called afterwards.
+func (m *Model) Share(threads int) *Model {
+	x := &Model{
+		decoder: m.decoder, source: m.source, infos: m.infos, threads: threads,
+		layers: m.layers, cost: m.cost, fastest: m.fastest, ropes: make(map[*arch.Rope]*rotary),
+		matrices: m.matrices, weights: m.weights, room: m.room, keeping: m.keeping, vectors: make(map[string][]float32),
+	}
+	for of := range m.ropes {
+		x.ropes[of] = new(rotary)
+	}
+	x.makePools()
+	return x
 }
 
 // Decoder returns the description that the model computes.
