@@ -45,24 +45,4 @@ func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
 
 func packCodes(dst []byte, codes []uint8, bits int) { packCodesGeneric(dst, codes, bits) }
 
-func sumExp(lanes *[8]float64, row []float32, top, scale float64) {
-	sumExpGeneric(lanes, row, top, scale)
-}
-
-func softmaxExp(lanes *[8]float64, x []float32, top float64) { softmaxExpGeneric(lanes, x, top) }
-
-func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64) {
-	exponentsAndSumsGeneric(lanes, rounded, dst, x, top)
-}
-
-func exps(dst []float64, x []float32, shift float64) { expsGeneric(dst, x, shift) }
-
-func exactScale(dst, x []float32, scale float64) { exactScaleGeneric(dst, x, scale) }
-
-func exactSiLU(dst, x []float32) { exactSiLUGeneric(dst, x) }
-
-func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
-	divergenceGeneric(lanes, p, q, norm, shift)
-}
-
 func halfDots(dst *[halfLanes]float32, x []float32, w []float64) { halfDotsGeneric(dst, x, w) }

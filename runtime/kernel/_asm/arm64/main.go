@@ -24,6 +24,7 @@ var kernels = map[string]func(){
 	"int8":             int8,
 	"norm":             norm,
 	"rotary":           rotary,
+	"softmax":          softmax,
 }
 
 func main() {

@@ -1,11 +1,11 @@
-//go:build !purego
+//go:build (amd64 || arm64) && !purego
 
 package kernel
 
 import "math"
 
 func sumExp(lanes *[8]float64, row []float32, top, scale float64) {
-	for use.avx2 && len(row) >= 8 {
+	for use.simd() && len(row) >= 8 {
 		n := piece(len(row))
 		sumExpSIMD(&lanes[0], &row[0], n, top, scale)
 		row = row[n:]
@@ -23,7 +23,7 @@ func padded(x []float32) (p [8]float32) {
 }
 
 func softmaxExp(lanes *[8]float64, x []float32, top float64) {
-	if !use.avx2 {
+	if !use.simd() {
 		softmaxExpGeneric(lanes, x, top)
 		return
 	}
@@ -40,7 +40,7 @@ func softmaxExp(lanes *[8]float64, x []float32, top float64) {
 }
 
 func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
-	for use.avx2 && len(p) >= 8 {
+	for use.simd() && len(p) >= 8 {
 		n := piece(len(p))
 		divergenceSIMD(&lanes[0], &p[0], &q[0], n, norm, shift)
 		p, q = p[n:], q[n:]
@@ -49,7 +49,7 @@ func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
 }
 
 func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64) {
-	for use.avx2 && len(x) >= 8 {
+	for use.simd() && len(x) >= 8 {
 		n := piece(len(x))
 		exponentsAndSumsSIMD(&lanes[0], &rounded[0], &dst[0], &x[0], n, top)
 		dst, x = dst[n:], x[n:]
@@ -58,7 +58,7 @@ func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64)
 }
 
 func exps(dst []float64, x []float32, shift float64) {
-	for use.avx2 && len(x) >= 8 {
+	for use.simd() && len(x) >= 8 {
 		n := piece(len(x))
 		expsSIMD(&dst[0], &x[0], n, shift)
 		dst, x = dst[n:], x[n:]
@@ -67,7 +67,7 @@ func exps(dst []float64, x []float32, shift float64) {
 }
 
 func exactScale(dst, x []float32, scale float64) {
-	for use.avx2 && len(x) >= 8 {
+	for use.simd() && len(x) >= 8 {
 		n := piece(len(x))
 		exactScaleSIMD(&dst[0], &x[0], n, scale)
 		dst, x = dst[n:], x[n:]
@@ -76,7 +76,7 @@ func exactScale(dst, x []float32, scale float64) {
 }
 
 func exactSiLU(dst, x []float32) {
-	for use.avx2 && len(x) >= 8 {
+	for use.simd() && len(x) >= 8 {
 		n := piece(len(x))
 		exactSiLUSIMD(&dst[0], &x[0], n)
 		dst, x = dst[n:], x[n:]
