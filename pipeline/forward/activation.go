@@ -37,43 +37,80 @@ func (a *activation) apply(dst, x []float32) {
 		kernel.SiLU(dst, x)
 		return
 	}
-	for i, v := range x {
-		dst[i] = float32(a.value(float64(v)))
+	inBlocks(dst, x, a.values)
+}
+
+// values replaces the elements of a block by their function, except for SiLU.
+func (a *activation) values(x []float64) {
+	var block [functionBlock]float64
+	t := block[:len(x)]
+	switch a.Activation {
+	case arch.GELUTanh:
+		tanhsOfGELU(t, x)
+		for i, v := range x {
+			x[i] = float64(0.5*v) * (1 + t[i])
+		}
+	case arch.QuickGELU, arch.ClampedSwiGLU:
+		a.sigmas(t, x)
+		for i, v := range x {
+			x[i] = a.below(v) * t[i]
+		}
+	default:
+		for i, v := range x {
+			x[i] = a.value(v)
+		}
 	}
 }
 
-// value is the function of one element, except for SiLU.
+// sigmas writes the values of sigmoid in QuickGELU and ClampedSwiGLU to dst.
+func (a *activation) sigmas(dst, x []float64) {
+	for i, v := range x {
+		dst[i] = float64(a.steepness() * a.below(v))
+	}
+	sigmoids(dst)
+}
+
+// steepness is the factor of the argument of these sigmoids.
+func (a *activation) steepness() float64 {
+	if a.Activation == arch.QuickGELU {
+		return quickFactor
+	}
+	return a.alpha
+}
+
+// below is x within the limit of ClampedSwiGLU.
+func (a *activation) below(x float64) float64 {
+	if a.Activation == arch.QuickGELU {
+		return x
+	}
+	return min(x, float64(float32(a.limit)))
+}
+
+// value is the function of one element, for those without sigmoid or tanh.
 func (a *activation) value(x float64) float64 {
 	switch a.Activation {
 	case arch.GELU:
 		return gelu(x)
-	case arch.GELUTanh:
-		return geluTanh(x)
 	case arch.ReLU:
 		return max(x, 0)
 	case arch.ReLU2:
 		x = max(x, 0)
 		return x * x
-	case arch.QuickGELU:
-		return x * sigmoid(float64(quickFactor*x))
-	case arch.XIELU:
-		if x > 0 {
-			return float64(a.xielu[0]*float64(x*x)) + float64(a.xielu[2]*x)
-		}
-		return float64(a.xielu[1]*expRest(x)) + float64(a.xielu[2]*x)
 	}
-	x = min(x, float64(float32(a.limit))) // ClampedSwiGLU
-	return x * sigmoid(float64(a.alpha*x))
+	if x > 0 { // XIELU
+		return float64(a.xielu[0]*float64(x*x)) + float64(a.xielu[2]*x)
+	}
+	return float64(a.xielu[1]*expRest(x)) + float64(a.xielu[2]*x)
 }
 
 // slopes writes the function of x and its derivative.
 func (a *activation) slopes(value, slope, x []float32) {
 	a.apply(value, x)
+	if a.Activation != arch.SiLU {
+		inBlocks(slope, x, a.slopesOf)
+		return
+	}
 	for i, v := range x {
-		if a.Activation != arch.SiLU {
-			slope[i] = float32(a.slope(float64(v)))
-			continue
-		}
 		sigma := float32(0.5)
 		if v > 0x1p-100 || v < -0x1p-100 {
 			sigma = value[i] / v
@@ -82,17 +119,39 @@ func (a *activation) slopes(value, slope, x []float32) {
 	}
 }
 
-// slope is the derivative at one element, except for SiLU.
+// slopesOf replaces the elements of a block by the derivative there, except for SiLU.
+func (a *activation) slopesOf(x []float64) {
+	var block [functionBlock]float64
+	t := block[:len(x)]
+	switch a.Activation {
+	case arch.GELUTanh: // (1 + t)/2 + x (1 - t²)/2 y', t = tanh(y)
+		tanhsOfGELU(t, x)
+		for i, v := range x {
+			rise := float64(geluFactor * (1 + float64(3*geluCubic*float64(v*v))))
+			x[i] = float64(0.5*(1+t[i])) + float64(float64(0.5*v)*float64((1-float64(t[i]*t[i]))*rise))
+		}
+	case arch.QuickGELU, arch.ClampedSwiGLU:
+		a.sigmas(t, x)
+		for i, v := range x {
+			if v > a.limit && a.Activation == arch.ClampedSwiGLU {
+				x[i] = 0
+				continue
+			}
+			x[i] = t[i] + float64(float64(a.steepness()*v)*float64(t[i]*(1-t[i])))
+		}
+	default:
+		for i, v := range x {
+			x[i] = a.slope(v)
+		}
+	}
+}
+
+// slope is the derivative at one element, for functions without sigmoid or tanh.
 func (a *activation) slope(x float64) float64 {
 	switch a.Activation {
 	case arch.GELU: // Φ(x) + x φ(x)
 		density := kernel.Exp(-0.5*float64(x*x)) / math.Sqrt(2*math.Pi)
 		return float64(0.5*(1+erf(x/math.Sqrt2))) + float64(x*density)
-	case arch.GELUTanh: // (1 + t)/2 + x (1 - t²)/2 y', t = tanh(y)
-		square := float64(x * x)
-		t := tanh(float64(geluFactor * (x + float64(geluCubic*float64(x*square)))))
-		rise := float64(geluFactor * (1 + float64(3*geluCubic*square)))
-		return float64(0.5*(1+t)) + float64(float64(0.5*x)*float64((1-float64(t*t))*rise))
 	case arch.ReLU:
 		if x > 0 {
 			return 1
@@ -100,20 +159,11 @@ func (a *activation) slope(x float64) float64 {
 		return 0
 	case arch.ReLU2:
 		return 2 * max(x, 0)
-	case arch.QuickGELU:
-		sigma := sigmoid(float64(quickFactor * x))
-		return sigma + float64(float64(quickFactor*x)*float64(sigma*(1-sigma)))
-	case arch.XIELU:
-		if x > 0 {
-			return float64(2*float64(a.xielu[0]*x)) + a.xielu[2]
-		}
-		return float64(a.xielu[1]*(kernel.Exp(x)-1)) + a.xielu[2]
 	}
-	if x > a.limit { // ClampedSwiGLU
-		return 0
+	if x > 0 { // XIELU
+		return float64(2*float64(a.xielu[0]*x)) + a.xielu[2]
 	}
-	sigma := sigmoid(float64(a.alpha * x))
-	return sigma + float64(float64(a.alpha*x)*float64(sigma*(1-sigma)))
+	return float64(a.xielu[1]*(kernel.Exp(x)-1)) + a.xielu[2]
 }
 
 // clamp turns the other factor of ClampedSwiGLU into the value that the function is multiplied by.

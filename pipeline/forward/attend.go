@@ -202,13 +202,15 @@ func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, 
 		first, end := h.mask(i, tokens)
 		visible := row[first:end]
 		if h.cap != 0 {
-			for j, x := range visible {
-				t := tanh(float64(x) / h.cap)
-				visible[j] = float32(h.cap * t)
-				if slope != nil {
-					slope[r*ld+first+j] = float32(1 - float64(t*t))
-				}
+			if slope != nil {
+				inBlocks(slope[r*ld+first:], visible, func(block []float64) {
+					over(block, h.cap)
+					for i, t := range block {
+						block[i] = 1 - float64(t*t)
+					}
+				})
 			}
+			inBlocks(visible, visible, func(block []float64) { capped(block, h.cap) })
 		}
 		if h.slopes != nil {
 			for j := range visible {

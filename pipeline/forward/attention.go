@@ -192,7 +192,11 @@ func (a attention) prepare(s *space, qkv [][]float32, w *attended) error {
 			if w != nil {
 				w.unclipped[i] = s.clone(x)
 			}
-			s.pointwise(x, func(x float64) float64 { return min(max(x, -a.Clip), a.Clip) })
+			s.pointwise(x, func(block []float64) {
+				for i, v := range block {
+					block[i] = min(max(v, -a.Clip), a.Clip)
+				}
+			})
 		}
 	}
 	turn := s.rotation(a.Rope)
@@ -216,7 +220,7 @@ func (a attention) finish(ctx context.Context, s *space, o, x []float32, w *atte
 		if err != nil {
 			return nil, err
 		}
-		s.pointwise(gates, sigmoid)
+		s.pointwise(gates, sigmoids)
 		if w != nil {
 			o = s.clone(o)
 			w.gates = gates

@@ -104,7 +104,7 @@ func (d delta) compute(ctx context.Context, s *space, x []float32, w *remembered
 		r.x, r.plain, r.a, r.z = x, s.clone(r.qkv), s.clone(r.keep), s.clone(z)
 	}
 	s.siluAll(r.qkv)
-	s.pointwise(r.beta, sigmoid)
+	s.pointwise(r.beta, sigmoids)
 	for i, a := range r.keep {
 		h := i % d.ValueHeads
 		r.keep[i] = float32(kernel.Exp(float64(r.decay[h]) * softplus(float64(a)+float64(r.bias[h]))))

@@ -276,7 +276,7 @@ func (e experts) backShared(ctx context.Context, s *space, x, dx, do []float32, 
 		if gate, err = s.project(ctx, x, &e.SharedGate); err != nil {
 			return err
 		}
-		s.pointwise(gate, sigmoid)
+		s.pointwise(gate, sigmoids)
 	}
 	dIn, dGate, err := e.through(ctx, s, e.Shared, x, s.clone(do), gate, v)
 	if err != nil {

@@ -20,6 +20,52 @@ func tanh(x float64) float64 {
 	return math.Copysign((1-e)/(1+e), x)
 }
 
+// functionBlock is how many numbers a function of many takes at most; they stay in the L1 cache.
+const functionBlock = 256
+
+// sigmoids replaces numbers by their sigmoid.
+func sigmoids(x []float64) {
+	for i, v := range x {
+		x[i] = -v
+	}
+	kernel.ExpsInPlace(x)
+	for i, e := range x {
+		x[i] = 1 / (1 + e)
+	}
+}
+
+// tanhs replaces numbers by their tanh.
+func tanhs(x []float64) {
+	var block [functionBlock]float64
+	exps := block[:len(x)]
+	for i, v := range x {
+		exps[i] = -2 * math.Abs(v)
+	}
+	kernel.ExpsInPlace(exps)
+	for i, v := range x {
+		if math.Abs(v) < 1e-4 {
+			x[i] = tanh(v)
+			continue
+		}
+		x[i] = math.Copysign((1-exps[i])/(1+exps[i]), v)
+	}
+}
+
+// over replaces numbers by tanh(x / limit), capped by limit times that.
+func over(x []float64, limit float64) {
+	for i, v := range x {
+		x[i] = v / limit
+	}
+	tanhs(x)
+}
+
+func capped(x []float64, limit float64) {
+	over(x, limit)
+	for i, t := range x {
+		x[i] = limit * t
+	}
+}
+
 // log1p is log(1 + x) for x >= 0. The quotient restores the digits of a small x that 1 + x loses (Kahan).
 func log1p(x float64) float64 {
 	y := 1 + x
@@ -92,7 +138,11 @@ const geluCubic = 0.044715
 
 var geluFactor = math.Sqrt(2 / math.Pi)
 
-func geluTanh(x float64) float64 {
-	inner := x + float64(geluCubic*float64(x*float64(x*x)))
-	return float64(0.5*x) * (1 + tanh(float64(geluFactor*inner)))
+// tanhsOfGELU writes the values of tanh in that form to dst.
+func tanhsOfGELU(dst, x []float64) {
+	for i, v := range x {
+		inner := v + float64(geluCubic*float64(v*float64(v*v)))
+		dst[i] = float64(geluFactor * inner)
+	}
+	tanhs(dst)
 }

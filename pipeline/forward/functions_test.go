@@ -2,7 +2,10 @@ package forward
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
 )
 
 // functionBound is the largest relative error of a function whose result is rounded to float32: far below 2^-24.
@@ -59,8 +62,53 @@ func TestFunctions(t *testing.T) {
 		if got, want := gelu(x), 0.5*x*math.Erfc(-x/math.Sqrt2); math.Abs(got-want) > 1e-14 {
 			t.Errorf("gelu(%v) = %v, want %v", x, got, want)
 		}
-		if got, want := geluTanh(x), 0.5*x*(1+math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))); math.Abs(got-want) > 1e-14 {
-			t.Errorf("geluTanh(%v) = %v, want %v", x, got, want)
+		y := []float64{x}
+		(&activation{Activation: arch.GELUTanh}).values(y)
+		if got, want := y[0], 0.5*x*(1+math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))); math.Abs(got-want) > 1e-14 {
+			t.Errorf("GELU by tanh of %v is %v, want %v", x, got, want)
+		}
+	}
+}
+
+// Functions of many numbers have the bits of those of one.
+func TestFunctionsOfMany(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	x := []float32{0, float32(math.Copysign(0, -1)), 1e-4, -1e-4, 1.0001e-4, 1e-30, 400, -400, 800, -800, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	for i := range 3000 {
+		v := float32(r.NormFloat64() * math.Exp2(float64(i%40-20)))
+		x = append(x, v)
+	}
+	y := make([]float32, len(x))
+	for _, c := range []struct {
+		name string
+		many func(block []float64)
+		one  func(x float64) float64
+	}{
+		{"sigmoid", sigmoids, sigmoid},
+		{"tanh", tanhs, tanh},
+		{"cap", func(block []float64) { capped(block, 30) }, func(x float64) float64 { return 30 * tanh(x/30) }},
+		{"QuickGELU", (&activation{Activation: arch.QuickGELU}).values, func(x float64) float64 { return x * sigmoid(float64(quickFactor*x)) }},
+		{"slope of QuickGELU", (&activation{Activation: arch.QuickGELU}).slopesOf, func(x float64) float64 {
+			sigma := sigmoid(float64(quickFactor * x))
+			return sigma + float64(float64(quickFactor*x)*float64(sigma*(1-sigma)))
+		}},
+		{"clamped SwiGLU", (&activation{Activation: arch.ClampedSwiGLU, alpha: 1.7, limit: 7}).values, func(x float64) float64 {
+			x = min(x, 7)
+			return x * sigmoid(float64(1.7*x))
+		}},
+		{"slope of clamped SwiGLU", (&activation{Activation: arch.ClampedSwiGLU, alpha: 1.7, limit: 7}).slopesOf, func(x float64) float64 {
+			if x > 7 {
+				return 0
+			}
+			sigma := sigmoid(float64(1.7 * x))
+			return sigma + float64(float64(1.7*x)*float64(sigma*(1-sigma)))
+		}},
+	} {
+		inBlocks(y, x, c.many)
+		for i, v := range x {
+			if want := float32(c.one(float64(v))); y[i] != want && (y[i] == y[i] || want == want) {
+				t.Fatalf("%s of %x is %x, want %x", c.name, v, y[i], want)
+			}
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	}
 	m.scaleAll(dst, d.LogitScale)
 	if c := d.LogitCap; c != 0 {
-		m.pointwise(dst, func(x float64) float64 { return c * tanh(x/c) })
+		m.pointwise(dst, func(block []float64) { capped(block, c) })
 	}
 	return nil
 }

@@ -352,11 +352,23 @@ func (m *Model) siluAll(x []float32) {
 	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.SiLU(x[lo:hi], x[lo:hi]) })
 }
 
-// pointwise replaces every element of x by f of it, rounded once.
-func (m *Model) pointwise(x []float32, f func(float64) float64) {
-	kernel.Parallel(m.threads, len(x), func(lo, hi int) {
-		for i, v := range x[lo:hi] {
-			x[lo+i] = float32(f(float64(v)))
+// pointwise replaces every element of x by a function of it, rounded once: f computes it of at most functionBlock of them, in place.
+func (m *Model) pointwise(x []float32, f func(block []float64)) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { inBlocks(x[lo:hi], x[lo:hi], f) })
+}
+
+// inBlocks writes a function of the elements of x to dst, which may be x: f computes it of at most functionBlock of them, in place.
+func inBlocks(dst, x []float32, f func(block []float64)) {
+	var block [functionBlock]float64
+	for len(x) > 0 {
+		b := block[:min(len(block), len(x))]
+		for i := range b {
+			b[i] = float64(x[i])
 		}
-	})
+		f(b)
+		for i, y := range b {
+			dst[i] = float32(y)
+		}
+		dst, x = dst[len(b):], x[len(b):]
+	}
 }

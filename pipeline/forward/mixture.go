@@ -158,7 +158,7 @@ func (s *space) gated(ctx context.Context, y, x []float32, l *arch.Linear) error
 	if err != nil {
 		return err
 	}
-	s.pointwise(gate, sigmoid)
+	s.pointwise(gate, sigmoids)
 	s.scaleRows(y, gate)
 	return nil
 }

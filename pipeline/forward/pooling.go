@@ -54,7 +54,7 @@ func (m *Model) Pool(ctx context.Context, hidden []float32, lengths []int) ([]fl
 			return nil, err
 		}
 		if l.Tanh {
-			m.pointwise(y, tanh)
+			m.pointwise(y, tanhs)
 		}
 		out = y
 	}

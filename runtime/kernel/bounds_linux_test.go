@@ -65,6 +65,10 @@ func TestBounds(t *testing.T) {
 		}
 		for _, n := range []int{1, 7, 8, 9, 15, 16, 17} {
 			engineExps(float(n&^7+8), float(n&^7+8))
+			Exps(guarded(t, make([]float64, n)), float(n), 1)
+			ExpsInPlace(guarded(t, make([]float64, n)))
+			Exponents(float(n), float(n))
+			ScaleExact(float(n), float(n), 3)
 			BF16ToF32(float(n), guarded(t, make([]byte, 2*n)))
 			F16ToF32(float(n), guarded(t, make([]byte, 2*n)))
 			F32ToF16(guarded(t, make([]byte, 2*n)), float(n))

@@ -104,6 +104,8 @@ func exponentsAndSums(lanes, rounded *[8]float64, dst, x []float32, top float64)
 
 func exps(dst []float64, x []float32, shift float64) { expsGeneric(dst, x, shift) }
 
+func expsWide(x []float64) { expsWideGeneric(x) }
+
 func exactScale(dst, x []float32, scale float64) { exactScaleGeneric(dst, x, scale) }
 
 func exactSiLU(dst, x []float32) { exactSiLUGeneric(dst, x) }

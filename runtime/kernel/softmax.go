@@ -45,6 +45,9 @@ func ScaleExact(dst, x []float32, factor float64) {
 	exactScale(dst, x, factor)
 }
 
+// ExpsInPlace replaces every element of x by its [Exp].
+func ExpsInPlace(x []float64) { expsWide(x) }
+
 // Exps writes [Exp] of x - shift to dst. It panics unless both have the same length.
 func Exps(dst []float64, x []float32, shift float64) {
 	if len(dst) != len(x) {

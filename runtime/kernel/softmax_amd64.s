@@ -547,18 +547,141 @@ loop2done:
 // func expsAVX2(dst *float64, x *float32, n int, shift float64)
 // Requires: AVX, AVX2, FMA3
 TEXT ·expsAVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
+	MOVQ         x+8(FP), AX
+	MOVQ         n+16(FP), CX
+	MOVQ         dst+0(FP), DX
 	VBROADCASTSD shift+24(FP), Y14
 
 loop2:
-	CMPQ         DX, $0x00000008
+	CMPQ         CX, $0x00000008
 	JLT          loop2done
-	VCVTPS2PD    (CX), Y0
-	VCVTPS2PD    16(CX), Y6
+	VCVTPS2PD    (AX), Y0
+	VCVTPS2PD    16(AX), Y6
 	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
+	VMOVUPD      expLeast<>+0(SB), Y1
+	VMAXPD       Y0, Y1, Y0
+	VMOVUPD      expLeast<>+0(SB), Y7
+	VMAXPD       Y6, Y7, Y6
+	VMOVUPD      expMost<>+0(SB), Y1
+	VMINPD       Y0, Y1, Y0
+	VMOVUPD      expMost<>+0(SB), Y7
+	VMINPD       Y6, Y7, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPSRAD       $0x01, X5, X3
+	VPSUBD       X3, X5, X5
+	VPADDD       expBias<>+0(SB), X3, X3
+	VPMOVZXDQ    X3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y3, Y4, Y4
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPSRAD       $0x01, X11, X9
+	VPSUBD       X9, X11, X11
+	VPADDD       expBias<>+0(SB), X9, X9
+	VPMOVZXDQ    X9, Y9
+	VPSLLQ       $0x34, Y9, Y9
+	VMULPD       Y9, Y10, Y10
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
+	VMOVUPD      Y4, (DX)
+	VMOVUPD      Y10, 32(DX)
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, AX
+	SUBQ         $0x00000008, CX
+	JMP          loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func expsWideAVX2(x *float64, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expsWideAVX2(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), AX
+	MOVQ n+8(FP), CX
+
+loop2:
+	CMPQ         CX, $0x00000008
+	JLT          loop2done
+	VMOVUPD      (AX), Y0
+	VMOVUPD      32(AX), Y6
 	VMOVUPD      expLeast<>+0(SB), Y1
 	VMAXPD       Y0, Y1, Y0
 	VMOVUPD      expLeast<>+0(SB), Y7
@@ -663,8 +786,7 @@ loop2:
 	VMOVUPD      Y10, 32(AX)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000008, DX
+	SUBQ         $0x00000008, CX
 	JMP          loop2
 
 loop2done:
@@ -2402,19 +2524,19 @@ loop1done:
 // func expsAVX512(dst *float64, x *float32, n int, shift float64)
 // Requires: AVX, AVX512F
 TEXT ·expsAVX512(SB), NOSPLIT, $384-32
-	MOVQ dst+0(FP), AX
-	MOVQ x+8(FP), CX
-	MOVQ n+16(FP), DX
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ dst+0(FP), DX
 
 loop6:
-	CMPQ         DX, $0x00000030
+	CMPQ         CX, $0x00000030
 	JLT          loop6done
-	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    32(CX), Z5
-	VCVTPS2PD    64(CX), Z10
-	VCVTPS2PD    96(CX), Z15
-	VCVTPS2PD    128(CX), Z20
-	VCVTPS2PD    160(CX), Z25
+	VCVTPS2PD    (AX), Z0
+	VCVTPS2PD    32(AX), Z5
+	VCVTPS2PD    64(AX), Z10
+	VCVTPS2PD    96(AX), Z15
+	VCVTPS2PD    128(AX), Z20
+	VCVTPS2PD    160(AX), Z25
 	VBROADCASTSD shift+24(FP), Z31
 	VSUBPD       Z31, Z0, Z0
 	VSUBPD       Z31, Z5, Z5
@@ -2422,6 +2544,476 @@ loop6:
 	VSUBPD       Z31, Z15, Z15
 	VSUBPD       Z31, Z20, Z20
 	VSUBPD       Z31, Z25, Z25
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VMAXPD       Z5, Z31, Z5
+	VMAXPD       Z10, Z31, Z10
+	VMAXPD       Z15, Z31, Z15
+	VMAXPD       Z20, Z31, Z20
+	VMAXPD       Z25, Z31, Z25
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VMINPD       Z5, Z31, Z5
+	VMINPD       Z10, Z31, Z10
+	VMINPD       Z15, Z31, Z15
+	VMINPD       Z20, Z31, Z20
+	VMINPD       Z25, Z31, Z25
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
+	VADDPD       Z23, Z24, Z24
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
+	VMOVUPD      Z4, (DX)
+	VMOVUPD      Z9, 64(DX)
+	VMOVUPD      Z14, 128(DX)
+	VMOVUPD      Z19, 192(DX)
+	VMOVUPD      Z24, 256(DX)
+	VMOVUPD      Z29, 320(DX)
+	ADDQ         $0x000000c0, DX
+	ADDQ         $0x000000c0, DX
+	ADDQ         $0x000000c0, AX
+	SUBQ         $0x00000030, CX
+	JMP          loop6
+
+loop6done:
+loop2:
+	CMPQ         CX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (AX), Z0
+	VCVTPS2PD    32(AX), Z5
+	VBROADCASTSD shift+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VMAXPD       Z5, Z31, Z5
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VMINPD       Z5, Z31, Z5
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VMOVUPD      Z4, (DX)
+	VMOVUPD      Z9, 64(DX)
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, AX
+	SUBQ         $0x00000010, CX
+	JMP          loop2
+
+loop2done:
+loop1:
+	CMPQ         CX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (AX), Z0
+	VBROADCASTSD shift+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VBROADCASTSD expLeast<>+0(SB), Z31
+	VMAXPD       Z0, Z31, Z0
+	VBROADCASTSD expMost<>+0(SB), Z31
+	VMINPD       Z0, Z31, Z0
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
+	VMOVUPD      Z4, (DX)
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, AX
+	SUBQ         $0x00000008, CX
+	JMP          loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
+// func expsWideAVX512(x *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·expsWideAVX512(SB), NOSPLIT, $384-16
+	MOVQ x+0(FP), AX
+	MOVQ n+8(FP), CX
+
+loop6:
+	CMPQ         CX, $0x00000030
+	JLT          loop6done
+	VMOVUPD      (AX), Z0
+	VMOVUPD      64(AX), Z5
+	VMOVUPD      128(AX), Z10
+	VMOVUPD      192(AX), Z15
+	VMOVUPD      256(AX), Z20
+	VMOVUPD      320(AX), Z25
 	VBROADCASTSD expLeast<>+0(SB), Z31
 	VMAXPD       Z0, Z31, Z0
 	VMAXPD       Z5, Z31, Z5
@@ -2683,19 +3275,15 @@ loop6:
 	VMOVUPD      Z29, 320(AX)
 	ADDQ         $0x000000c0, AX
 	ADDQ         $0x000000c0, AX
-	ADDQ         $0x000000c0, CX
-	SUBQ         $0x00000030, DX
+	SUBQ         $0x00000030, CX
 	JMP          loop6
 
 loop6done:
 loop2:
-	CMPQ         DX, $0x00000010
+	CMPQ         CX, $0x00000010
 	JLT          loop2done
-	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    32(CX), Z5
-	VBROADCASTSD shift+24(FP), Z31
-	VSUBPD       Z31, Z0, Z0
-	VSUBPD       Z31, Z5, Z5
+	VMOVUPD      (AX), Z0
+	VMOVUPD      64(AX), Z5
 	VBROADCASTSD expLeast<>+0(SB), Z31
 	VMAXPD       Z0, Z31, Z0
 	VMAXPD       Z5, Z31, Z5
@@ -2797,17 +3385,14 @@ loop2:
 	VMOVUPD      Z9, 64(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000010, DX
+	SUBQ         $0x00000010, CX
 	JMP          loop2
 
 loop2done:
 loop1:
-	CMPQ         DX, $0x00000008
+	CMPQ         CX, $0x00000008
 	JLT          loop1done
-	VCVTPS2PD    (CX), Z0
-	VBROADCASTSD shift+24(FP), Z31
-	VSUBPD       Z31, Z0, Z0
+	VMOVUPD      (AX), Z0
 	VBROADCASTSD expLeast<>+0(SB), Z31
 	VMAXPD       Z0, Z31, Z0
 	VBROADCASTSD expMost<>+0(SB), Z31
@@ -2869,8 +3454,7 @@ loop1:
 	VMOVUPD      Z4, (AX)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000008, DX
+	SUBQ         $0x00000008, CX
 	JMP          loop1
 
 loop1done:

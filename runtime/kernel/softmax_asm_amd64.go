@@ -17,6 +17,9 @@ func exponentsAndSumsAVX2(lanes *float64, rounded *float64, dst *float32, x *flo
 func expsAVX2(dst *float64, x *float32, n int, shift float64)
 
 //go:noescape
+func expsWideAVX2(x *float64, n int)
+
+//go:noescape
 func divergenceAVX2(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 
 //go:noescape
@@ -36,6 +39,9 @@ func exponentsAndSumsAVX512(lanes *float64, rounded *float64, dst *float32, x *f
 
 //go:noescape
 func expsAVX512(dst *float64, x *float32, n int, shift float64)
+
+//go:noescape
+func expsWideAVX512(x *float64, n int)
 
 //go:noescape
 func divergenceAVX512(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
@@ -75,6 +81,14 @@ func expsSIMD(dst *float64, x *float32, n int, shift float64) {
 		expsAVX512(dst, x, n, shift)
 	} else {
 		expsAVX2(dst, x, n, shift)
+	}
+}
+
+func expsWideSIMD(x *float64, n int) {
+	if use.avx512 {
+		expsWideAVX512(x, n)
+	} else {
+		expsWideAVX2(x, n)
 	}
 }
 

@@ -17,6 +17,9 @@ func exponentsAndSumsNEON(lanes *float64, rounded *float64, dst *float32, x *flo
 func expsNEON(dst *float64, x *float32, n int, shift float64)
 
 //go:noescape
+func expsWideNEON(x *float64, n int)
+
+//go:noescape
 func divergenceNEON(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 
 //go:noescape
@@ -39,6 +42,10 @@ func exponentsAndSumsSIMD(lanes *float64, rounded *float64, dst *float32, x *flo
 
 func expsSIMD(dst *float64, x *float32, n int, shift float64) {
 	expsNEON(dst, x, n, shift)
+}
+
+func expsWideSIMD(x *float64, n int) {
+	expsWideNEON(x, n)
 }
 
 func divergenceSIMD(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64) {

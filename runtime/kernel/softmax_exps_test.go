@@ -33,6 +33,15 @@ func TestExpsParity(t *testing.T) {
 					t.Fatalf("%d elements: exp(%x - %x) is %x, want %x", len(x), v, shift, dst[i], want)
 				}
 			}
+			for i, v := range x {
+				dst[i] = float64(v) - shift
+			}
+			ExpsInPlace(dst[:len(x):len(x)])
+			for i, v := range x {
+				if want := Exp(float64(v) - shift); !sameBits64(dst[i], want) {
+					t.Fatalf("%d elements in place: exp(%x - %x) is %x, want %x", len(x), v, shift, dst[i], want)
+				}
+			}
 			if dst[len(x)] != float64(canary) {
 				t.Fatalf("%d elements: wrote past them", len(x))
 			}

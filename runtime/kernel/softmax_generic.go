@@ -42,6 +42,12 @@ func expsGeneric(dst []float64, x []float32, shift float64) {
 	}
 }
 
+func expsWideGeneric(x []float64) {
+	for i, v := range x {
+		x[i] = Exp(v)
+	}
+}
+
 func exactScaleGeneric(dst, x []float32, scale float64) {
 	for i, v := range x[:len(dst)] {
 		dst[i] = float32(float64(v) * scale)

@@ -66,6 +66,15 @@ func exps(dst []float64, x []float32, shift float64) {
 	expsGeneric(dst, x, shift)
 }
 
+func expsWide(x []float64) {
+	for use.simd() && len(x) >= 8 {
+		n := piece(len(x))
+		expsWideSIMD(&x[0], n)
+		x = x[n:]
+	}
+	expsWideGeneric(x)
+}
+
 func exactScale(dst, x []float32, scale float64) {
 	for use.simd() && len(x) >= 8 {
 		n := piece(len(x))

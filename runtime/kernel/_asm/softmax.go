@@ -16,7 +16,8 @@ func softmax() {
 		c.sumExp(v)
 		c.softmaxExp(v)
 		c.exponentsAndSums(v)
-		c.exps(v)
+		c.exps(v, false)
+		c.exps(v, true)
 		c.divergence(v)
 		c.silu(v)
 		exactScale(v)
@@ -382,15 +383,28 @@ func (c *exp64) exponentsAndSums(v vectors) {
 	end()
 }
 
-// exps writes exp(x-shift) in float64, for all numbers.
-func (c *exp64) exps(v vectors) {
-	begin("exps"+v.tier, "(dst *float64, x *float32, n int, shift float64)")
-	dst, px, n := param("dst"), param("x"), param("n")
-	shift := newNumber(v, "shift", 24, 0)
-	doubleLoops(v, n, []reg.GPVirtual{dst, dst, px}, func(d doubles) {
-		d.widen(px, d.arg)
-		o := d.number(shift)
-		d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+// exps writes exp(x-shift) in float64, for all numbers; the wide one replaces numbers in float64.
+func (c *exp64) exps(v vectors, wide bool) {
+	name, signature := "exps"+v.tier, "(dst *float64, x *float32, n int, shift float64)"
+	if wide {
+		name, signature = "expsWide"+v.tier, "(x *float64, n int)"
+	}
+	begin(name, signature)
+	px := param("x")
+	n, dst, pointers := param("n"), px, []reg.GPVirtual{px, px}
+	var shift number
+	if !wide {
+		dst, shift = param("dst"), newNumber(v, "shift", 24, 0)
+		pointers = []reg.GPVirtual{dst, dst, px}
+	}
+	doubleLoops(v, n, pointers, func(d doubles) {
+		if wide {
+			d.all(func(i int) { VMOVUPD(Mem{Base: px, Disp: 2 * i * d.bytes()}, d.arg(i)) })
+		} else {
+			d.widen(px, d.arg)
+			o := d.number(shift)
+			d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+		}
 		// Of a NaN and a number, VMAXPD and VMINPD return their first operand here.
 		for _, bound := range []struct {
 			at   Mem

@@ -13,7 +13,8 @@ func softmax() {
 	sumExp64()
 	softmaxExp64()
 	exponentsAndSums64()
-	exps64()
+	exps64(false)
+	exps64(true)
 	divergence64()
 	silu64()
 	exactScale64()
@@ -243,16 +244,26 @@ func exponentsAndSums64() {
 	})
 }
 
-// exps64 writes exp(x-shift) in float64, for all numbers.
-func exps64() {
-	begin("expsNEON", "(dst *float64, x *float32, n int, shift float64)")
-	const dst, x, n = r(0), r(1), r(2)
-	number(30, 3)
+// exps64 writes exp(x-shift) in float64, for all numbers; the wide one replaces numbers in float64.
+func exps64(wide bool) {
+	dst, x, n := r(0), r(1), r(2)
+	steps := map[r]int{x: 32, dst: 64}
+	if wide {
+		begin("expsWideNEON", "(x *float64, n int)")
+		x, n, steps = 0, 1, map[r]int{dst: 64}
+	} else {
+		begin("expsNEON", "(dst *float64, x *float32, n int, shift float64)")
+		number(30, 3)
+	}
 	limit(28, limitLeast)
 	limit(29, limitMost)
-	eights(n, map[r]int{x: 32, dst: 64}, func() {
-		widen(x, arg64)
-		four(func(i v) { fsubD(arg64(i), arg64(i), 30) })
+	eights(n, steps, func() {
+		if wide {
+			four(func(i v) { load(arg64(i), x, 16*int(i)) })
+		} else {
+			widen(x, arg64)
+			four(func(i v) { fsubD(arg64(i), arg64(i), 30) })
+		}
 		four(func(i v) { fmaxD(arg64(i), arg64(i), 28) })
 		four(func(i v) { fminD(arg64(i), arg64(i), 29) })
 		exponentials64(true)

@@ -55,7 +55,7 @@ func (f Function) call() string {
 var shared = []string{
 	"add", "mul", "scale", "addScaled", "engineExps", "engineSiLU", "engineSiLUMul", "rotate", "engineSquares", "normalize",
 	"int8Range", "int8RoundEven", "int8RoundAway", "bf16ToF32", "f16ToF32", "f32ToF16",
-	"sumExp", "softmaxExp", "exponentsAndSums", "exps", "divergence", "exactSiLU", "exactScale",
+	"sumExp", "softmaxExp", "exponentsAndSums", "exps", "expsWide", "divergence", "exactSiLU", "exactScale",
 }
 
 var numbered = regexp.MustCompile(`^(.*?[a-zA-Z])(\d{1,2})((?:x32)?(?:AVX2|AVX512|AVXVNNI|FMA|512|NEON|DotProd|I8MM))$`)
