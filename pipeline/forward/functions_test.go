@@ -73,7 +73,8 @@ func TestFunctions(t *testing.T) {
 // Functions of many numbers have the bits of those of one.
 func TestFunctionsOfMany(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	x := []float32{0, float32(math.Copysign(0, -1)), 1e-4, -1e-4, 1.0001e-4, 1e-30, 400, -400, 800, -800, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	inf := float32(math.Inf(1))
+	x := []float32{0, float32(math.Copysign(0, -1)), 1e-4, -1e-4, 1.0001e-4, 1e-30, 400, -400, 800, -800, inf, -inf, float32(math.NaN())}
 	for i := range 3000 {
 		v := float32(r.NormFloat64() * math.Exp2(float64(i%40-20)))
 		x = append(x, v)
