@@ -125,12 +125,15 @@ func (h *Head) Backward(
 		if err := h.Logits(ctx, logits, x); err != nil {
 			return err
 		}
-		bounded = bounded[:0]
-		if !h.Plain() {
-			bounded = append(bounded, logits...)
+		if h.model.decoder.LogitCap != 0 {
+			bounded = grow(&bounded, len(logits))
+			kernel.Copy(h.model.threads, bounded, logits)
 		}
 		if err := gradient(lo, logits); err != nil {
 			return err
+		}
+		if bounded == nil {
+			h.model.scaleAll(logits, h.model.decoder.LogitScale)
 		}
 		kernel.Parallel(h.model.threads, len(bounded), func(lo, hi int) {
 			for i := lo; i < hi; i++ {
