@@ -28,6 +28,9 @@ const (
 	feedbackOps  = 2 * 32 / 2 // of propagating an error within a panel of 32 columns
 	descentOps   = 14         // of moving a code in a sweep
 	gridTries    = 13         // grids that are tried with feedback within a block
+	tryOps       = 70         // of feedback within a block, for one of them
+	pursuitOps   = 140        // of choosing a code for what rows before it left, with feedback within a block
+	aimOps       = 10         // of moving a target, and of weighing how far
 	squareOps    = 4 * 64     // of products with the square of the moments of a block
 	learningOps  = 60         // of a step of gradient descent
 	halvingOps   = 60         // of a round of half-quadratic splitting
@@ -83,18 +86,20 @@ func Refine(q quant.Quantizer, rows, cols int, cross bool) (w effort.Work) {
 	n, weights, sweeps := float64(cols), float64(rows)*float64(cols), float64(x.Sweeps)
 	run := float64(coupled(rows))
 	w = trials(weights, x.Candidates)
-	w[effort.Product] = weights*(n+3*run+gridTries*squareOps/4) + sweeps*weights*(2*n+3*run+squareOps)
+	w[effort.Product] = weights*(n+3*run) + sweeps*weights*(2*n+3*run+squareOps)
 	if cross {
 		w[effort.Product] += 2 * weights * n
 	}
-	w[effort.Scalar] = weights*(feedbackOps+gridTries*roundingOps) + sweeps*weights*descentOps
+	w[effort.Scalar] = weights * (pursuitOps + gridTries*tryOps + sweeps*descentOps)
 	w[effort.Element] += 2 * weights
 	return w
 }
 
 // Aim is the work of letting a matrix make up for what the states lack.
-func Aim(rows, cols int) effort.Work {
-	return effort.Of(effort.Product, 2*float64(rows)*float64(cols)*float64(cols))
+func Aim(rows, cols int) (w effort.Work) {
+	weights := float64(rows) * float64(cols)
+	w[effort.Product], w[effort.Scalar] = 2*weights*float64(cols), aimOps*weights
+	return w
 }
 
 // Residue is the work of adding the products of so many vectors of cols elements with what the states, of rows elements, lack.
