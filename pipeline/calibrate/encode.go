@@ -3,6 +3,7 @@ package calibrate
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/pipeline/estimate"
@@ -252,10 +253,17 @@ func (op *Op) set(s *squares, st *quant.Stats) {
 		return
 	}
 	op.Tokens = st.Tokens
-	for _, v := range st.Diagonal() {
+	var sum, logs float64
+	diagonal := st.Diagonal()
+	for _, v := range diagonal {
 		if v == 0 {
 			op.Dead++
+			continue
 		}
+		sum, logs = sum+float64(v), logs+math.Log2(float64(v))
+	}
+	if n := float64(len(diagonal) - op.Dead); n > 0 {
+		op.Spread = sum / n / math.Exp2(logs/n)
 	}
 	if s.outputs > 0 {
 		op.OutputError = s.outputErrors / s.outputs

@@ -25,6 +25,9 @@ type Op struct {
 	OutputError float64 `json:"output_error"`
 	// Dead is the number of input columns that were 0 for all tokens.
 	Dead int `json:"dead,omitempty"`
+	// Spread is the mean over the geometric mean of the mean squares of the input columns, those that are 0 left out: 1 where all are
+	// alike, up to 2 or so in models without outliers, and 20 or more where a few columns stand out. 0 without statistics.
+	Spread float64 `json:"spread,omitempty"`
 	// Tokens is the number of input vectors.
 	Tokens int64 `json:"tokens,omitempty"`
 

@@ -3,11 +3,13 @@ package stage
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
@@ -205,6 +207,37 @@ func packagedFits(dir string) (*verify.Fits, error) {
 		return nil, nil // a package of another program, or of methods that do not watch the model
 	}
 	return fitsOf(report.Calibration), nil
+}
+
+// mostSpread is the [calibrate.Op.Spread] from which on columns count as outliers.
+const mostSpread = 10
+
+// unfolded counts the matrices behind outlying columns that no folding was tried for, of a model that chain has encoded, and says what
+// the user can do. It is empty if there are none.
+func (x *codes) unfolded(d *arch.Decoder, chain *quant.Chain) string {
+	if _, folds := chain.Quantizer.(*quant.OmniQuant); folds || len(chain.Folders) > 0 || chain.Rotator != nil {
+		return ""
+	}
+	n := 0
+	for _, o := range x.finished.Ops {
+		if o.Spread > mostSpread && o.Tensor != d.Embedding.Tensor {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("a few of the inputs of %d of %d matrices are much larger than the others, which costs accuracy: "+
+		"name awq before the other methods (quantize.method: [awq, %s])", n, len(x.finished.Ops), methodNames(chain))
+}
+
+// methodNames are the names of the quantizer and the tuner of a chain.
+func methodNames(chain *quant.Chain) string {
+	name := chain.Quantizer.Name()
+	if chain.Tuner != nil {
+		name += ", " + chain.Tuner.Name()
+	}
+	return name
 }
 
 // openCodes opens the codes of a source.

@@ -15,6 +15,8 @@ type FailedError struct {
 	Checks []manifest.Check
 	// Dir holds the failed package, Source the checkpoint if its weights were kept.
 	Dir, Source string
+	// Hint is what may help, or empty.
+	Hint string
 }
 
 func (e *FailedError) Error() string {
@@ -22,8 +24,12 @@ func (e *FailedError) Error() string {
 	for _, c := range e.Checks {
 		names, details = append(names, c.Name), append(details, c.Name+": "+c.Detail)
 	}
-	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s",
-		strings.Join(names, ", "), strings.Join(details, "\n  "), e.Dir, shellWord(e.Dir))
+	hint := ""
+	if e.Hint != "" {
+		hint = "\n" + e.Hint
+	}
+	text := fmt.Sprintf("%s failed, nothing was published\n  %s%s\nthe package is in %s: `llmexport verify %s",
+		strings.Join(names, ", "), strings.Join(details, "\n  "), hint, e.Dir, shellWord(e.Dir))
 	if e.Source != "" {
 		text += " --source " + shellWord(e.Source)
 	}
@@ -31,8 +37,8 @@ func (e *FailedError) Error() string {
 		"a run with other limits reuses everything else", shellWord(e.Dir))
 }
 
-// failure is a [FailedError] if the package of a source has failed a check.
-func failure(p place.Package, src *source.Source) error {
+// failure is a [FailedError] if the package of a source has failed a check. If its weights or its divergence have, hint may help.
+func failure(p place.Package, src *source.Source, hint string) error {
 	failed := &FailedError{Dir: p.Dir}
 	if src.Heads == nil {
 		failed.Source = src.Dir
@@ -40,6 +46,9 @@ func failure(p place.Package, src *source.Source) error {
 	for _, c := range p.Manifest.Checks {
 		if c.Failed() {
 			failed.Checks = append(failed.Checks, c)
+			if c.Name == "weights" || c.Name == "perplexity" || c.Name == "kl" {
+				failed.Hint = hint
+			}
 		}
 	}
 	if len(failed.Checks) == 0 {

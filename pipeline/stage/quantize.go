@@ -105,6 +105,9 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 		if err != nil {
 			return err
 		}
+		if r.unfolded = c.unfolded(pl.Source.Decoder, chain); r.unfolded != "" {
+			zerolog.Ctx(ctx).Warn().Msg(r.unfolded)
+		}
 		w.Codes = &assemble.Codes{Source: c.source, Encoded: c.finished.Encoded}
 		of = append(of, r.Codes.Digest)
 	}

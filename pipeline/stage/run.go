@@ -51,6 +51,7 @@ type Run struct {
 	apart       bool   // another span publishes, maybe on a machine with other rights
 	finding     bool   // entries are found or missing, and not made
 
+	unfolded  string // see codes.unfolded
 	announced bool   // the estimate has been logged
 	looking   bool   // see Missing
 	missing   string // the entry that was not found

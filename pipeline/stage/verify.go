@@ -142,7 +142,7 @@ func (v *Verify) Run(ctx context.Context, r *Run) error {
 		zerolog.Ctx(ctx).Warn().Msg("not verified: the recipe or the command line switched verification off")
 		return nil
 	}
-	return failure(pkg, src)
+	return failure(pkg, src, r.unfolded)
 }
 
 // assembly is the package of a run, before its directory is made.
