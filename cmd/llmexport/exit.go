@@ -130,7 +130,7 @@ func hintFor(err error) string {
 	case errors.As(err, &full), disk.Full(err):
 		return "free some space, or use --cache DIR for intermediate results and another place for the package"
 	case errors.As(err, &failed):
-		return checkHints(failed.Checks)
+		return strings.Trim(failed.Hint+"\n"+checkHints(failed.Checks), "\n")
 	case errors.As(err, &codes):
 		return "quantize.import: requantize rounds the weights of the checkpoint again"
 	case strings.Contains(text, "set replace"):

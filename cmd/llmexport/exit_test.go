@@ -36,6 +36,8 @@ func TestReport(t *testing.T) {
 	}{
 		"a failed run": {&stage.FailedError{Checks: []manifest.Check{{Name: "tokenizer"}, {Name: "layers"}}}, exit.Unverified,
 			[]string{"tokenizer: llmexport tokenize", "layers: use more bits"}},
+		"a failed run with advice": {&stage.FailedError{Checks: []manifest.Check{{Name: "layers"}}, Hint: "name awq"}, exit.Unverified,
+			[]string{"name awq", "layers: use more bits"}},
 		"a failed check": {failedChecks([]manifest.Check{{Name: "template"}, {Name: "kl", Passed: true}}, "x"), exit.Unverified,
 			[]string{"template: llmexport template"}},
 		"damage":         {fmt.Errorf("dist: %w", damage), exit.Unverified, []string{"make or pull the package again"}},

@@ -15,7 +15,7 @@ type FailedError struct {
 	Checks []manifest.Check
 	// Dir holds the failed package, Source the checkpoint if its weights were kept.
 	Dir, Source string
-	// Hint is what may help, or empty.
+	// Hint is what may help with all of them, or empty.
 	Hint string
 }
 
@@ -24,12 +24,8 @@ func (e *FailedError) Error() string {
 	for _, c := range e.Checks {
 		names, details = append(names, c.Name), append(details, c.Name+": "+c.Detail)
 	}
-	hint := ""
-	if e.Hint != "" {
-		hint = "\n" + e.Hint
-	}
-	text := fmt.Sprintf("%s failed, nothing was published\n  %s%s\nthe package is in %s: `llmexport verify %s",
-		strings.Join(names, ", "), strings.Join(details, "\n  "), hint, e.Dir, shellWord(e.Dir))
+	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s",
+		strings.Join(names, ", "), strings.Join(details, "\n  "), e.Dir, shellWord(e.Dir))
 	if e.Source != "" {
 		text += " --source " + shellWord(e.Source)
 	}

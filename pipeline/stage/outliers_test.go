@@ -38,8 +38,8 @@ func TestOutliersAdvice(t *testing.T) {
 				if !errors.As(err, &failed) {
 					t.Fatalf("%v", err)
 				}
-				if c.want == "" && failed.Hint != "" || !strings.Contains(failed.Hint, c.want) || !strings.Contains(err.Error(), "\n"+failed.Hint) {
-					t.Errorf("the advice is %q, in %v", failed.Hint, err)
+				if c.want == "" && failed.Hint != "" || !strings.Contains(failed.Hint, c.want) {
+					t.Errorf("the advice is %q", failed.Hint)
 				}
 			}
 		})
