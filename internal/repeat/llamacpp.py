@@ -1,13 +1,15 @@
 """Makes GGUF files with llama.cpp and measures them as docs/repeat.md does.
 
-    python llamacpp.py matrix MODEL.gguf TEXT MATRIX.npz           importance matrix of 16 windows of a text
+    python llamacpp.py matrix MODEL.gguf TEXT MATRIX.npz           importance matrix of 16 windows of a text, or of a corpus
     python llamacpp.py quantize MODEL.gguf OUT.gguf TYPE [MATRIX]  TYPE is a file type of llama.cpp, such as Q4_K_M or ALL_F32
     python llamacpp.py score BASE.gguf TEXT FILE.gguf...           bytes, divergence from BASE in nats, perplexity over that of BASE
 
 Windows have 512 tokens, each with a fresh context; score looks at positions 256 to 510 of all windows of the text, which is
-what llama-perplexity --kl-divergence -c 512 does.
+what llama-perplexity --kl-divergence -c 512 does. Where the tokenizer puts a token before every text, a window begins with it and
+has 511 of the text. TEXT may be a corpus.json of llmexport's cache: then its windows are taken as they are, all of them.
 """
 
+import json
 import os
 import sys
 import time
@@ -54,11 +56,15 @@ class Model:
         self.vocab = lib.llama_model_get_vocab(self.model)
         self.size = lib.llama_vocab_n_tokens(self.vocab)
 
-    def windows(self, path):
+    def windows(self, path, most=None):
+        if path.endswith(".json"):
+            return json.load(open(path))["windows"]
         text = open(path, "rb").read()
         ids = ffi.new("llama_token[]", len(text) + 1)
         n = lib.llama_tokenize(self.vocab, text, len(text), ids, len(text) + 1, False, False)
-        return [list(ids[i : i + WINDOW]) for i in range(0, n - WINDOW + 1, WINDOW)]
+        prefix = [lib.llama_vocab_bos(self.vocab)] if lib.llama_vocab_get_add_bos(self.vocab) else []
+        body = WINDOW - len(prefix)
+        return [prefix + list(ids[i : i + body]) for i in range(0, n - body + 1, body)][:most]
 
     def run(self, window, first=FIRST):
         """Computes a window and returns the logits of positions first to the last but one."""
@@ -131,7 +137,7 @@ def matrix(path, text, out):
         return True
 
     model = Model(path, observe)
-    windows = model.windows(text)[:MATRIX_WINDOWS]
+    windows = model.windows(text, MATRIX_WINDOWS)
     for w in windows:
         model.run(w, 0)  # the last layer computes only positions whose logits are wanted
     model.close()
