@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -37,5 +38,17 @@ func TestRate(t *testing.T) {
 	got := p.rate(100, func() { calls++; now = now.Add(probeTime / 4) })
 	if want := 100 / (probeTime / 4).Seconds(); got != want || calls != 5 {
 		t.Errorf("%v units a second after %d calls", got, calls)
+	}
+}
+
+// One thread waits for nobody, and narrow models make many threads wait for longer than wide ones.
+func TestWaiting(t *testing.T) {
+	for _, c := range []struct {
+		threads, width int
+		want           float64
+	}{{1, 64, 1}, {16, 512, 1.225}, {16, 768, 1.225}, {16, 256, 1.45}} {
+		if got := (&prober{threads: c.threads, width: c.width}).waiting(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%d threads at %d columns: %v, want %v", c.threads, c.width, got, c.want)
+		}
 	}
 }
