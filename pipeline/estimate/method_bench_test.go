@@ -39,7 +39,7 @@ func BenchmarkMethods(b *testing.B) {
 		}{
 			{"prepare", Prepare(q, c.cols, true), func() (err error) { e, err = q.Prepare(s, c.cols, in, 1); return err }},
 			{"encode", Encode(q, c.rows, c.cols, true), func() error { return e.Encode(dst, w) }},
-			{"refine", Refine(q, c.rows, c.cols), func() error { return e.(quant.Refiner).Refine(dst, w, out, 1) }},
+			{"refine", Refine(q, c.rows, c.cols, true), func() error { return e.(quant.Refiner).Refine(dst, w, out, 1) }},
 			{"aim", Aim(c.rows, c.cols), func() error { e.(quant.Aimer).Aim(w, residue, 1); return nil }},
 		} {
 			b.Run(fmt.Sprintf("%v/%dx%d/%s", s, c.rows, c.cols, part.name), func(b *testing.B) {
