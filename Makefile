@@ -24,11 +24,15 @@ PILLOW    ?= pillow==13.0.0 transformers==5.23.0 numpy==2.4.6
 # Where `make adb` keeps the engines for devices, and the git repository with the sources of their programs.
 ADB_DIR    ?= .venv/adb
 MNN_SOURCE ?= https://github.com/alibaba/MNN
-# Where `make devices` keeps the engine's sources and backends, and the small checkpoints that it makes packages of; all means all.
-DEVICES_DIR ?= .venv/devices
+# Where `make devices` keeps the engine's sources and backends, the repository with the headers that CUDA needs, the backends, a regular expression for
+# the runs, such as "vulkan-3.6.1 llama-16 high", and the small checkpoints that it makes packages of; all means all.
+DEVICES_DIR    ?= .venv/devices
+CUTLASS_SOURCE ?= https://github.com/NVIDIA/cutlass
+DEVICES_ON     ?= opencl vulkan arm64 cuda
+DEVICES_CELLS  ?=
 # ODD are checkpoints of odd.py of backends/testdata/devices that it makes besides; they need `make transformers-venv`.
-DEVICES     ?= llama qwen3_moe gemma3_text gpt_oss lfm2 qwen3_5_text bloom gemma2 deepseek_v3
-ODD         ?=
+DEVICES        ?= llama qwen3_moe gemma3_text gpt_oss lfm2 qwen3_5_text bloom gemma2 deepseek_v3
+ODD            ?=
 # Packages that `make transformers` tests against, and more flags of pip for torch, such as an index of builds without CUDA.
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
@@ -466,8 +470,10 @@ foreign: ## test packages that MNN's own exporter made of testdata/tiny-qwen3, i
 	go test -tags foreign -count=1 -timeout 20m $(TESTFLAGS) -run 'Foreign|TestForms' ./runtime ./runtime/mnn ./verify ./cmd/llmexport
 
 .PHONY: devices
-devices: build engine-venvs ## run packages on the engine's OpenCL and Vulkan backends, which it builds, and hold the rules to what comes out
-	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" FAMILIES="$(DEVICES)" ODD="$(ODD)" bash backends/testdata/devices/devices.sh
+devices: build ## run packages on the engine's backends, which it builds, hold the rules to what comes out and write it into docs/devices.md
+	@for v in $(ENGINES); do $(MAKE) --no-print-directory engine-venvs ENGINES=$$v || true; done
+	BIN=bin/llmexport VENVS=.venv DIR=$(DEVICES_DIR) ENGINES="$(ENGINES)" MNN_SOURCE="$(MNN_SOURCE)" CUTLASS_SOURCE="$(CUTLASS_SOURCE)" \
+	ON="$(DEVICES_ON)" CELLS="$(DEVICES_CELLS)" FAMILIES="$(DEVICES)" ODD="$(ODD)" bash backends/testdata/devices/devices.sh
 
 # Where `make half` keeps the engine for arm64 and its packages.
 HALF_DIR ?= .venv/half

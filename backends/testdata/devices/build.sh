@@ -4,19 +4,22 @@
 #   build.sh source MIRROR TAG DIR        the files needed of MNN's tag TAG, out of a git repository MIRROR, into DIR
 #   build.sh opencl DIR SITE OUT          OUT/libMNN_CL.so: the OpenCL backend of DIR as a plug-in of the released wheel in SITE
 #   build.sh vulkan DIR SITE OUT          OUT/libMNN_Vulkan.so: the same for Vulkan (buffer form: the one with Attention)
+#   build.sh cutlass MIRROR DIR           the headers of CUTLASS that CUDA needs, out of a git repository MIRROR of NVIDIA/cutlass, into DIR
+#   build.sh nvcc DIR                     NVIDIA's compiler, from its Python wheels, into DIR
+#   build.sh cuda DIR SITE OUT            OUT/libMNN_Cuda.so: the same as opencl for CUDA; DIR has those headers, too
 #   build.sh arm64 VERSION OUT            OUT/python: runs Python with the released aarch64 wheel VERSION under qemu-user
 #
 # DIR must be of the same tag as the wheel: the plug-in shares C++ classes with it. SITE is the site-packages folder with _mnncengine*.so
 # (python3 -m venv V; V/bin/pip install MNN==3.6.1 numpy tokenizers). logits.py loads the plug-in and writes or compares logits.
 #
 # Debian 12 packages: g++ glslang-tools spirv-tools xxd ocl-icd-libopencl1 ocl-icd-opencl-dev pocl-opencl-icd libvulkan-dev mesa-vulkan-drivers;
-# for arm64: qemu-user-static. GLSLANG names another glslangValidator: GPUs with cooperative matrices need one from 13 on. Takes one to two minutes of one core each.
+# for arm64: qemu-user-static. CUDA takes NVCC, else nvcc of the PATH or of `build.sh nvcc DIR`, for cards of the compute capability CUDA_ARCH, on JOBS cores. GLSLANG names another glslangValidator: GPUs with cooperative matrices need one from 13 on. Takes one to two minutes of one core each.
 #
 # Why this works: the wheels are built without GPU backends but export MNN's classes, and a backend built as MNN_SEP_BUILD does (a shared
 # library that registers itself when loaded) runs inside the unchanged released engine. The wheels use the old C++ string ABI.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
-what=${1:?source, opencl, vulkan or arm64}
+what=${1:?source, opencl, vulkan, cutlass, nvcc, cuda or arm64}
 common="-std=c++14 -O${OPT:-0} -fPIC -fno-rtti -fno-exceptions -fvisibility=hidden -fvisibility-inlines-hidden -w -D_GLIBCXX_USE_CXX11_ABI=0 -DMNN_USE_THREAD_POOL -DMNN_SUPPORT_TRANSFORMER_FUSE -DMNN_LOW_MEMORY -DMNN_SUPPORT_QUANT_EXTEND -DMNN_SUPPORT_DEPRECATED_OPV2 -DMNN_USE_LIB_WRAPPER"
 
 setup() { # DIR SITE OUT
@@ -28,19 +31,17 @@ unit() { # NAME: compiles $out/NAME.cpp
   nice -n 10 g++ $common $flags -c "$out/$1.cpp" -o "$o/$1.o"
 }
 finish() { # LIBRARY
-  g++ -shared -o "$out/$1" "$o"/*.o -ldl -lpthread
+  g++ -shared -o "$out/$1" "$o"/*.o $libs -ldl -lpthread
   nm -D --undefined-only -C "$out/$1" | sed 's/^ *U //' | grep -E '^MNN|^glsl' | sort -u > "$out/needs" || true
   nm -D --defined-only -C "$engine" | cut -c20- | sort -u > "$out/has"
   if comm -23 "$out/needs" "$out/has" | grep .; then echo "the wheel does not export the above: add its source file" >&2; exit 1; fi
   ls -l "$out/$1"
 }
 
-case $what in
-source)
-  python3 - "$2" "$3" "$4" <<'P'
+extract() { # MIRROR TAG DIR PATHS...
+  python3 - "$@" <<'P'
 import os, subprocess, sys   # blob by blob: a fetched snapshot can lack its largest files, and git archive stops at the first
-r, ref, dst = sys.argv[1:4]
-want = "include schema express 3rd_party/flatbuffers 3rd_party/half 3rd_party/OpenCLHeaders 3rd_party/rapidjson source transformers/llm/engine".split()
+r, ref, dst, *want = sys.argv[1:]
 ls = subprocess.run(["git", "-C", r, "ls-tree", "-r", ref, "--"] + want, capture_output=True, text=True, check=True).stdout.splitlines()
 p = subprocess.Popen(["git", "-C", r, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 for l in ls:
@@ -48,6 +49,11 @@ for l in ls:
     if head[-1] == b"missing": print("not in the snapshot:", path); continue
     data = p.stdout.read(int(head[2])); p.stdout.read(1); f = os.path.join(dst, path); os.makedirs(os.path.dirname(f), exist_ok=True); open(f, "wb").write(data)
 P
+}
+
+case $what in
+source)
+  extract "$2" "$3" "$4" include schema express 3rd_party/flatbuffers 3rd_party/half 3rd_party/OpenCLHeaders 3rd_party/rapidjson source transformers/llm/engine
   # a CPU implementation of OpenCL is a device too:
   sed -i 's/getDevices(CL_DEVICE_TYPE_GPU/getDevices(CL_DEVICE_TYPE_ALL/' "$4/source/backend/opencl/core/runtime/OpenCLRuntime.cpp"
   ;;
@@ -101,6 +107,39 @@ P
   echo "#include \"$b/buffer/compiler/VulkanShaderMap.cpp\"" > "$out/map.cpp"; echo "#include \"$src/source/core/MNNFileUtils.cpp\"" > "$out/files.cpp"
   for u in core ops map files; do unit $u; done
   finish libMNN_Vulkan.so
+  ;;
+
+cutlass) extract "$2" v4.0.0 "$3" include;;   # the release that CMakeLists.txt of the backend names
+
+nvcc)
+  [ -x "$2/nvidia/cu13/bin/nvcc" ] || python3 -m pip install -q --no-deps --target "$2" nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
+  ;;
+
+cuda)
+  setup "$2" "$3" "$4"; b=$src/source/backend/cuda
+  nvcc=${NVCC:-$(command -v nvcc || echo "$src/nvidia/cu13/bin/nvcc")}; home=$(dirname "$(dirname "$(realpath "$nvcc")")")
+  # Of cuSOLVER the backend uses nothing, of cuBLAS a handle that no kernel takes: their packages have 600 MB.
+  mkdir -p "$out/empty"; echo '#pragma once' > "$out/empty/cusolverDn.h"
+  cat > "$out/empty/cublas_v2.h" <<'E'
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+typedef void *cublasHandle_t;
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0 };
+inline cublasStatus_t cublasCreate(cublasHandle_t *h) { *h = nullptr; return CUBLAS_STATUS_SUCCESS; }
+inline cublasStatus_t cublasDestroy(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+E
+  # CUTLASS is C++17 and has exceptions.
+  common=$(echo "$common" | sed 's/-std=c++14//; s/-fno-exceptions//; s/ -f[a-z-]*/ -Xcompiler&/g; s/-Xcompiler -f/-Xcompiler=-f/g')
+  # Attention calls kernels of another file, which CUDA 13 keeps to it unless told otherwise.
+  flags="-x cu -std=c++17 -static-global-template-stub=false -D_FORCE_INLINES -gencode arch=compute_${CUDA_ARCH:-90},code=sm_${CUDA_ARCH:-90} -I$out/empty -I$b -I$home/include"
+  for n in 75 80 86 87 89; do flags="$flags -DMNN_CUDA_ENABLE_SM$n"; done
+  # What was compiled before stays, as it takes half an hour of one core. Left out is what language models do not use: pictures, int8 tensors, bf16, and
+  # the kernels of Stable Diffusion. The largest files come first.
+  o=$out/objects; libs="-L$home/lib64 -L$home/lib -lcudart_static -lrt"; mkdir -p "$o"
+  find "$b" -name '*.cu' -o -name '*.cpp' | grep -v -E '/(int8|bf16|plugin|render|compiler)/|GridSample|Interp|PoolExecution|PReLU' | xargs ls -S |
+    nvcc=$nvcc flags="$common $flags" o=$o xargs -P "${JOBS:-$(nproc)}" -I{} bash -c 'f={}; t=$o/$(basename $f).o; [ $t -nt $f ] || { nice -n 10 $nvcc $flags -c $f -o $t.part && mv $t.part $t; }'
+  finish libMNN_Cuda.so
   ;;
 
 arm64)

@@ -4,8 +4,8 @@
 
 IDS.npy, or the same as JSON: int array [windows, n]. Each window is a fresh context; --parts feeds it in these pieces (default: all at once); a piece of 1 is a
 decode. OUT.npy: float32 [windows, n, vocabulary]. JSON options go over precision high, memory high, one thread, CPU.
-MNN_PLUGIN=libMNN_CL.so or libMNN_Vulkan.so (see build.sh) and "backend_type": "opencl" or "vulkan" run the package on that backend; on Vulkan set
-VK_ICD_FILENAMES to lavapipe's file. With python-VERSION of build.sh arm64 it runs on the emulated ARM engine. thread_num 1 on OpenCL means no tuning.
+MNN_PLUGIN=libMNN_CL.so, libMNN_Vulkan.so or libMNN_Cuda.so (see build.sh) and "backend_type": "opencl", "vulkan" or "cuda" run the package on that
+backend; on Vulkan set VK_ICD_FILENAMES to lavapipe's file. With python-VERSION of build.sh arm64 it runs on the emulated ARM engine. thread_num 1 on OpenCL means no tuning.
 """
 import argparse, ctypes, json, os, sys, tempfile
 import numpy as np
