@@ -16,6 +16,7 @@ type Condition struct {
 	EvenDelta       bool `json:"even_delta,omitempty"`
 	PackedRest      bool `json:"packed_rest,omitempty"`
 	ExactGELU       bool `json:"exact_gelu,omitempty"`
+	IntDivision     bool `json:"int_division,omitempty"`
 	Experts         bool `json:"experts,omitempty"`
 	Classic         bool `json:"classic,omitempty"`
 	// HeadDimMultiple holds if a head dimension is not a multiple of it, HeadDimOver if one is larger.
@@ -51,7 +52,7 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 		{c.LinearAttention, f.LinearAttention}, {c.ShortConv, f.ShortConv}, {c.PlainDelta, f.PlainDelta},
 		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.EvenDelta, f.EvenDelta},
 		{c.PackedRest, f.PackedRest}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
-		{c.ExactGELU, f.ExactGELU}, {c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
+		{c.ExactGELU, f.ExactGELU}, {c.IntDivision, f.IntDivision}, {c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
 		{c.HeadDimMultiple > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return c.HeadDimMultiple > 0 && n%c.HeadDimMultiple != 0 })},
 		{c.HeadDimOver > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return n > c.HeadDimOver })},
 		{c.Linear != nil, slices.ContainsFunc(f.Linears, c.Linear.holds)},

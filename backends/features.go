@@ -39,6 +39,8 @@ type Features struct {
 	NormWidths []int `json:"norm_widths,omitempty"`
 	// ExactGELU reports whether there is an op for the exact GELU.
 	ExactGELU bool `json:"exact_gelu,omitempty"`
+	// IntDivision reports whether integers are divided by constants, as rotary tables and chunks of masks need it.
+	IntDivision bool `json:"int_division,omitempty"`
 	// Experts reports whether there are MoE ops.
 	Experts bool `json:"experts,omitempty"`
 	// Classic reports whether the graph is not in the C4 form: hidden states are plain tensors, or Attention ops take and give such.
@@ -112,6 +114,8 @@ func FeaturesOf(g *mnn.Graph) Features {
 			}
 		case *mnn.Unary:
 			f.ExactGELU = f.ExactGELU || p.Op == mnn.UnaryGeluStandard
+		case *mnn.Binary:
+			f.IntDivision = f.IntDivision || p.Op == mnn.BinaryRealDiv && len(op.Inputs) > 1 && t.integers(op.Inputs[1])
 		case *mnn.Convert:
 			rest = rest || p.Dest == mnn.NC4HW4 && len(op.Inputs) > 0 && t.channels(op.Inputs[0])%4 != 0
 		case *mnn.MoE:
@@ -262,6 +266,15 @@ func (t *trace) numberOf(op *mnn.Op, input int) (int, bool) {
 		return 0, false
 	}
 	return t.number(op.Inputs[input])
+}
+
+// integers reports whether a tensor is a constant of integers.
+func (t *trace) integers(tensor int32) bool {
+	if op := t.source(tensor); op != nil {
+		p, ok := op.Param.(*mnn.Blob)
+		return ok && len(p.Int32s) > 0
+	}
+	return false
 }
 
 // number is the value of a constant of one number.

@@ -34,6 +34,27 @@ func TestFeaturesDeep(t *testing.T) {
 	}
 }
 
+// TestFeaturesDivision: quotients of integers are told from those of numbers.
+func TestFeaturesDivision(t *testing.T) {
+	for _, c := range []struct {
+		op      mnn.BinaryOp
+		divisor mnn.Blob
+		want    bool
+	}{
+		{mnn.BinaryRealDiv, mnn.Blob{DType: mnn.DTInt32, Int32s: []int32{64}}, true},
+		{mnn.BinaryRealDiv, mnn.Blob{DType: mnn.DTFloat, Float32s: []float32{64}}, false},
+		{mnn.BinaryMul, mnn.Blob{DType: mnn.DTInt32, Int32s: []int32{64}}, false},
+	} {
+		g := &mnn.Graph{Tensors: []string{"positions", "rows", "quotient"}, Ops: []mnn.Op{
+			{Type: mnn.OpConst, Param: &c.divisor, Outputs: []int32{1}},
+			{Type: mnn.OpBinaryOp, Param: &mnn.Binary{Op: c.op}, Inputs: []int32{0, 1}, Outputs: []int32{2}},
+		}}
+		if f := backends.FeaturesOf(g); f.IntDivision != c.want {
+			t.Errorf("%v by %+v: %v", c.op, c.divisor, f.IntDivision)
+		}
+	}
+}
+
 // TestFeaturesWidths: widths of norms and of keys of delta rules on which OpenCL differs. Norms in the C4 form have none.
 func TestFeaturesWidths(t *testing.T) {
 	g := &mnn.Graph{Tensors: []string{"x", "rows", "norm", "packed", "delta"}, Ops: []mnn.Op{

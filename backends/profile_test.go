@@ -102,6 +102,9 @@ func TestProblems(t *testing.T) {
 		{"vulkan", "3.5.0", backends.Features{Experts: true}, "vulkan leaves the routers of experts to the CPU", backends.Slow},
 		{"vulkan", "3.6.0", backends.Features{Masks: true, NormedDelta: true}, "", 0},
 		{"vulkan", "3.6.0", backends.Features{HeadDims: []int{64, 10}}, "vulkan needs head dimensions", backends.Unsupported},
+		{"cuda", "3.6.1", backends.Features{IntDivision: true}, "cuda does not divide integers", backends.Wrong},
+		{"cuda", "3.6.1", backends.Features{Linears: []backends.Linear{{Bits: 16}}}, "cuda takes weights of 16 bits for coded ones", backends.Unsupported},
+		{"vulkan", "3.6.1", backends.Features{IntDivision: true}, "", 0},
 		{"metal", "3.6.0", backends.Features{Sinks: true}, "metal ignores attention sinks (read in the engine's source)", backends.Wrong},
 	} {
 		p, err := backends.ProfileOf(tt.backend)
