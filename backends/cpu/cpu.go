@@ -52,7 +52,11 @@ type executable struct {
 	// experts of the MoE ops; expert is set if the graph is one of another.
 	experts map[int][]*executable
 	expert  bool
+	// tower is set if the graph reads pictures or sound: its tensors have other rows than tokens, mostly as many as their first dimension
+	// that is not 1.
+	tower   bool
 	fused   []node // run by a call
+	watched []node // run by a call that wants to know peaks: with all outputs that have some
 	plain   []node // run by a call with an observer: every op on its own
 
 	mu   sync.Mutex
@@ -159,7 +163,10 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 		}
 	}
 	e.plain = plainNodes(g, live)
-	e.fused = e.fuse(e.plain)
+	e.fused = e.fuse(e.plain, true)
+	if e.watched = e.fused; slices.ContainsFunc(e.fused, full) {
+		e.watched = e.fuse(e.plain, false)
+	}
 	return nil
 }
 
@@ -179,6 +186,10 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	case *mnn.Input:
 		if !e.expert {
 			err = ops.CheckInput(e.g, op)
+			switch op.Name {
+			case mnn.PicturesInput, mnn.TilesInput, mnn.PatchesInput, mnn.PaddedInput, mnn.FeaturesInput:
+				e.tower = true
+			}
 			e.counts = e.counts || (op.Name == "position_ids" && ops.Axes(p) > 1 || op.Name == mnn.PlacesInput || op.Name == mnn.SizesInput)
 		}
 	}
@@ -283,7 +294,13 @@ func (e *executable) layerBytes() int64 {
 			sum += int64(len(l.m.Codes))
 		}
 	}
-	return sum / int64(max(1, e.attentions))
+	attentions := e.attentions
+	for _, n := range e.fused {
+		if full(n) {
+			attentions++
+		}
+	}
+	return sum / int64(max(1, attentions))
 }
 
 // width of an embedding: what the first layer reads.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/backend"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -24,7 +25,7 @@ type frameKey struct {
 type frame struct {
 	key     frameKey
 	threads int
-	tile    int // rows that a worker takes through a stage at a time
+	share   int // rows that a worker takes through a stage at a time, at most
 	steps   []step
 
 	// Set by every call.
@@ -45,6 +46,8 @@ type frame struct {
 	slab *slab
 	// experts is the slab of the frames that MoE ops run.
 	experts slab
+	// full is the memory of attention to all keys.
+	full kernel.EngineFullAttention
 }
 
 // step is a part of a plan.
@@ -73,8 +76,11 @@ func (e *executable) planned(k frameKey, memory *slab) (*frame, error) {
 	f.slab = memory
 	f.slab.reset()
 	nodes := e.fused
-	if k.observed {
+	switch {
+	case k.observed:
 		nodes = e.plain
+	case k.peaks:
+		nodes = e.watched
 	}
 	err := e.plan(f, nodes)
 	if errors.Is(err, errUnfused) {
@@ -90,32 +96,49 @@ func (e *executable) planned(k frameKey, memory *slab) (*frame, error) {
 }
 
 func (e *executable) newFrame(k frameKey) *frame {
-	f := &frame{key: k, threads: e.options.Threads, tile: e.tile(k.tokens * k.states), states: make([]*state, k.states)}
+	f := &frame{key: k, threads: e.options.Threads, share: e.share(), states: make([]*state, k.states)}
 	if slices.Contains(e.dynamic, true) {
 		f.values = make([]ops.Tensor, len(e.g.Tensors))
 	}
 	return f
 }
 
-// tile is how many of the tokens a worker takes through a stage at a time. Few stay in its cache between the layers; many
-// make up for reading the weights of a layer from memory. Workers get the same number of tiles. A tile is a multiple of
-// four tokens, because the engine takes tokens in groups of four, and the last one is not a single token, which counts as
-// a decode.
-func (e *executable) tile(tokens int) int {
+// share is how many rows a worker should take through a stage at a time. Few stay in its cache between the layers; many make up for reading
+// the weights of a layer from memory.
+func (e *executable) share() int {
 	const least, most = 32, 256
-	weights, group := int64(1<<18), 4 // bytes of a layer's weights for each token; tokens of a kernel
-	if e.options.Mode == backend.Float {
-		weights, group = 1<<16, 12
+	weights := int64(1 << 18) // bytes of a layer's weights for each row
+	if e.options.Mode == backend.Float || e.tower {
+		weights = 1 << 16
 	}
-	want := int(min(most, max(least, e.layerBytes()/weights)))
-	rounds := (tokens + e.options.Threads*want - 1) / (e.options.Threads * want)
-	tile := (tokens + e.options.Threads*rounds - 1) / (e.options.Threads * rounds)
-	tile = (tile + group - 1) / group * group
-	for tokens > 1 && tokens%tile == 1 {
-		tile += group
-	}
-	return tile
+	return int(min(most, max(least, e.layerBytes()/weights)))
 }
+
+// tiling divides rows into tiles that differ by a group at most. A tile begins at a multiple of four rows, because the engine takes tokens
+// in groups of four, and the last one is not a single row, which counts as a decode.
+type tiling struct{ rows, count int }
+
+// tileGroup divides where tiles begin.
+const tileGroup = 4
+
+// tiles divides rows so that workers get the same number of tiles, each of a worker's share or less.
+func (f *frame) tiles(rows int) tiling {
+	rounds := (rows + f.threads*f.share - 1) / (f.threads * f.share)
+	t := tiling{rows, 1}
+	t.count = max(1, min(f.threads*rounds, t.groups()))
+	if t.count == t.groups() && t.count > 1 && rows%tileGroup == 1 {
+		t.count--
+	}
+	return t
+}
+
+func (t tiling) groups() int { return (t.rows + tileGroup - 1) / tileGroup }
+
+// begin is the first row of tile i, or where tile i-1 ends.
+func (t tiling) begin(i int) int { return min(t.rows, i*t.groups()/t.count*tileGroup) }
+
+// most is the number of rows of the largest tile.
+func (t tiling) most() int { return min(t.rows, (t.groups()+t.count-1)/t.count*tileGroup) }
 
 // release takes back the frame that a state holds because of its logits.
 func (e *executable) release(s *state) {

@@ -191,7 +191,7 @@ func (p *planner) linears(n *node) error {
 // deep reports whether every worker takes tiles of tokens through whole layers, instead of all workers sharing the rows of
 // each layer. That wants tokens enough, and weights that need no decoding.
 func (p *planner) deep(tokens int, n *node) bool {
-	if p.f.tile < leastTile || tokens != p.tokens || p.f.key.observed {
+	if tokens != p.tokens && !p.e.tower || p.f.tiles(tokens).most() < leastTile || p.f.key.observed {
 		return false
 	}
 	for _, op := range n.members {

@@ -107,6 +107,9 @@ func (p *planner) copies(n *node, out ops.Tensor, from []int) error {
 		v.shape = out.Shape
 		switch {
 		case v.buffer != nil:
+			if p.e.tower && p.stage != nil && v.buffer.stage == p.stage {
+				p.flush() // a row of the view may lie in another row of the buffer
+			}
 			v.off += r.from
 			v.buffer.pinned = true
 		case v.float():

@@ -25,6 +25,7 @@ const (
 	nodeRotary           // inputs x, cos, sin: x*cos + concat(-x[half:], x[:half])*sin
 	nodeSiluMul          // inputs gate, up: silu(gate)*up
 	nodeLinears          // input x, one output for each member
+	nodeFull             // inputs q, k, v: softmax(q kᵀ) v of heads that lie next to each other
 )
 
 func plainNodes(g *mnn.Graph, live []bool) []node {
@@ -52,8 +53,9 @@ type fuser struct {
 	absorb []bool // nodes that became part of another
 }
 
-// fuse joins nodes where nothing else reads what lies between them.
-func (e *executable) fuse(plain []node) []node {
+// fuse joins nodes where nothing else reads what lies between them; attention to all keys only if full is set, because its scores are
+// nowhere in memory then.
+func (e *executable) fuse(plain []node, full bool) []node {
 	f := &fuser{e: e, nodes: slices.Clone(plain), maker: make(map[int32]int), uses: map[int32]int{e.logits: 1, e.deep: 1}, absorb: make([]bool, len(plain))}
 	for i, n := range plain {
 		for _, t := range n.outputs {
@@ -64,7 +66,7 @@ func (e *executable) fuse(plain []node) []node {
 		}
 	}
 	for i := range f.nodes {
-		if !e.dynamic[f.nodes[i].op] && !f.rotary(i) {
+		if !e.dynamic[f.nodes[i].op] && !f.rotary(i) && !(full && f.fullAttention(i)) {
 			f.siluMul(i)
 		}
 	}
@@ -180,6 +182,57 @@ func (f *fuser) siluMul(i int) {
 			}
 		}
 	}
+}
+
+// swaps is the node that makes t by exchanging rows and heads, and what it reads.
+func (f *fuser) swaps(t int32) (node int, x int32, ok bool) {
+	node, op, ok := f.made(t, mnn.OpPermute)
+	if !ok || !slices.Equal(op.Param.(*mnn.Permute).Dims, []int32{0, 2, 1, 3}) {
+		return 0, 0, false
+	}
+	return node, op.Inputs[0], true
+}
+
+// product is the node that makes t as a product of matrices.
+func (f *fuser) product(t int32, want mnn.BatchMatMul) (int, *mnn.Op, bool) {
+	i, op, ok := f.made(t, mnn.OpBatchMatMul)
+	return i, op, ok && *op.Param.(*mnn.BatchMatMul) == want && len(op.Inputs) == 2
+}
+
+// fullAttention finds the three ops of attention to all keys, between permutes that put heads apart.
+func (f *fuser) fullAttention(i int) bool {
+	n := &f.nodes[i]
+	op := &f.e.g.Ops[n.op]
+	prm, ok := op.Param.(*mnn.Permute)
+	if !ok || !slices.Equal(prm.Dims, []int32{0, 2, 1, 3}) || len(op.Inputs) != 1 {
+		return false
+	}
+	mix, mixOp, ok := f.product(op.Inputs[0], mnn.BatchMatMul{})
+	if !ok {
+		return false
+	}
+	soft, softOp, ok := f.made(mixOp.Inputs[0], mnn.OpSoftmax)
+	if !ok {
+		return false
+	}
+	if axis := softOp.Param.(*mnn.Axis).Axis; axis != -1 && axis != 3 {
+		return false
+	}
+	scores, scoresOp, ok := f.product(softOp.Inputs[0], mnn.BatchMatMul{TransposeY: true})
+	if !ok {
+		return false
+	}
+	queries, q, ok1 := f.swaps(scoresOp.Inputs[0])
+	keys, k, ok2 := f.swaps(scoresOp.Inputs[1])
+	values, v, ok3 := f.swaps(mixOp.Inputs[1])
+	if !ok1 || !ok2 || !ok3 {
+		return false
+	}
+	for _, k := range []int{mix, soft, scores, queries, keys, values} {
+		f.absorb[k] = true
+	}
+	n.kind, n.inputs = nodeFull, []int32{q, k, v}
+	return true
 }
 
 // linears joins the layers that read the same numbers in the same way. Each group stands where its first member stood.

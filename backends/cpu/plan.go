@@ -101,6 +101,8 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 		return p.siluMul(n)
 	case nodeLinears:
 		return p.linears(n)
+	case nodeFull:
+		return p.fullAttention(n)
 	}
 	if p.e.dynamic[n.op] && op.Type != mnn.OpInput {
 		p.dynamic(n, op)

@@ -10,8 +10,8 @@ import (
 // stage takes rows through ops that treat each row apart, a tile of rows at a time, so that the output of one op is still in
 // the cache when the next one reads it. A row is what belongs to one token.
 type stage struct {
-	rows, tile int
-	ops        []rowOp
+	tiling
+	ops []rowOp
 	// made are the buffers that ops of the stage write, spans what they read and write.
 	made  []*buffer
 	spans []*span
@@ -25,7 +25,7 @@ type rowOp interface {
 }
 
 func (s *stage) run(f *frame) error {
-	kernel.ParallelTask(f.threads, (s.rows+s.tile-1)/s.tile, s)
+	kernel.ParallelTask(f.threads, s.count, s)
 	return nil
 }
 
@@ -33,9 +33,9 @@ func (s *stage) run(f *frame) error {
 func (s *stage) Do(lo, hi int) {
 	w := workers.Get().(*worker)
 	defer workers.Put(w)
-	w.fit(s.slots, s.tile)
+	w.fit(s.slots, s.most())
 	for i := lo; i < hi; i++ {
-		from, to := i*s.tile, min((i+1)*s.tile, s.rows)
+		from, to := s.begin(i), s.begin(i+1)
 		for _, op := range s.ops {
 			op.do(w, from, to)
 		}
@@ -80,15 +80,17 @@ func (s *span) rows(w *worker, lo, hi int) []float32 {
 }
 
 // rowsOf is how many rows a tensor of this shape can be divided into: as many as there are tokens, or one. A row may be
-// less than what belongs to a token, where another dimension happens to be as long.
+// less than what belongs to a token, where another dimension happens to be as long. Those of towers have a row for each
+// element of their first dimension that is not 1.
 func (p *planner) rowsOf(shape []int) int {
 	for _, d := range shape {
-		if d == p.tokens {
+		if d == 1 {
+			continue
+		}
+		if d == p.tokens || p.e.tower && d > 0 {
 			return d
 		}
-		if d != 1 {
-			break
-		}
+		break
 	}
 	return 1
 }
@@ -99,7 +101,7 @@ func (p *planner) begin(rows int) {
 		p.flush()
 	}
 	if p.stage == nil {
-		p.stage = &stage{rows: rows, tile: min(p.f.tile, rows)}
+		p.stage = &stage{tiling: p.f.tiles(rows)}
 	}
 }
 

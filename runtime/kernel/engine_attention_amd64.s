@@ -378,6 +378,42 @@ DATA attnRoots<>+240(SB)/8, $0x3ffea4afa2a490da
 DATA attnRoots<>+248(SB)/8, $0x3fff50765b6e4540
 GLOBL attnRoots<>(SB), RODATA|NOPTR, $256
 
+DATA attnLeast<>+0(SB)/4, $0xff7fffff
+DATA attnLeast<>+4(SB)/4, $0xff7fffff
+DATA attnLeast<>+8(SB)/4, $0xff7fffff
+DATA attnLeast<>+12(SB)/4, $0xff7fffff
+DATA attnLeast<>+16(SB)/4, $0xff7fffff
+DATA attnLeast<>+20(SB)/4, $0xff7fffff
+DATA attnLeast<>+24(SB)/4, $0xff7fffff
+DATA attnLeast<>+28(SB)/4, $0xff7fffff
+DATA attnLeast<>+32(SB)/4, $0xff7fffff
+DATA attnLeast<>+36(SB)/4, $0xff7fffff
+DATA attnLeast<>+40(SB)/4, $0xff7fffff
+DATA attnLeast<>+44(SB)/4, $0xff7fffff
+DATA attnLeast<>+48(SB)/4, $0xff7fffff
+DATA attnLeast<>+52(SB)/4, $0xff7fffff
+DATA attnLeast<>+56(SB)/4, $0xff7fffff
+DATA attnLeast<>+60(SB)/4, $0xff7fffff
+GLOBL attnLeast<>(SB), RODATA|NOPTR, $64
+
+DATA attnTiny<>+0(SB)/4, $0x1e3ce508
+DATA attnTiny<>+4(SB)/4, $0x1e3ce508
+DATA attnTiny<>+8(SB)/4, $0x1e3ce508
+DATA attnTiny<>+12(SB)/4, $0x1e3ce508
+DATA attnTiny<>+16(SB)/4, $0x1e3ce508
+DATA attnTiny<>+20(SB)/4, $0x1e3ce508
+DATA attnTiny<>+24(SB)/4, $0x1e3ce508
+DATA attnTiny<>+28(SB)/4, $0x1e3ce508
+DATA attnTiny<>+32(SB)/4, $0x1e3ce508
+DATA attnTiny<>+36(SB)/4, $0x1e3ce508
+DATA attnTiny<>+40(SB)/4, $0x1e3ce508
+DATA attnTiny<>+44(SB)/4, $0x1e3ce508
+DATA attnTiny<>+48(SB)/4, $0x1e3ce508
+DATA attnTiny<>+52(SB)/4, $0x1e3ce508
+DATA attnTiny<>+56(SB)/4, $0x1e3ce508
+DATA attnTiny<>+60(SB)/4, $0x1e3ce508
+GLOBL attnTiny<>(SB), RODATA|NOPTR, $64
+
 DATA attnMask<>+0(SB)/4, $0xffffffff
 DATA attnMask<>+4(SB)/4, $0xffffffff
 DATA attnMask<>+8(SB)/4, $0xffffffff
@@ -716,6 +752,136 @@ done:
 	ADDQ    $0x20, BX
 	ADDQ    $0x20, SI
 	DECQ    R8
+	JNZ     lanes
+	VZEROUPPER
+	RET
+
+// func laneSoftmaxFMA(scores *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·laneSoftmaxFMA(SB), NOSPLIT, $0-16
+	MOVQ    scores+0(FP), AX
+	MOVQ    n+8(FP), CX
+	LEAQ    attnRoots<>+0(SB), DX
+	VMOVUPS attnLow<>+0(SB), Y4
+	MOVQ    $0x00000003, BX
+
+lanes:
+	VMOVUPS attnLeast<>+0(SB), Y5
+	VXORPS  Y6, Y6, Y6
+	MOVQ    AX, SI
+	MOVQ    CX, DI
+
+max:
+	VMAXPS (SI), Y5, Y5
+	ADDQ   $0x60, SI
+	DECQ   DI
+	JNZ    max
+	MOVQ   AX, SI
+	MOVQ   CX, DI
+	SHRQ   $0x03, DI
+	SHLQ   $0x03, DI
+	JZ     tail
+
+exp:
+	VMOVUPS      (SI), Y0
+	VSUBPS       Y5, Y0, Y0
+	VMAXPS       Y0, Y4, Y0
+	VMULPS       attnInvLn2<>+0(SB), Y0, Y1
+	VADDPS       attnShift<>+0(SB), Y1, Y1
+	VSUBPS       attnShift<>+0(SB), Y1, Y1
+	VFNMADD231PS attnLn2<>+0(SB), Y1, Y0
+	VMULPS       attnQuarter<>+0(SB), Y0, Y0
+	VMOVUPS      attn120<>+0(SB), Y2
+	VFMADD213PS  attn24<>+0(SB), Y0, Y2
+	VFMADD213PS  attn6<>+0(SB), Y0, Y2
+	VFMADD213PS  attnHalf<>+0(SB), Y0, Y2
+	VFMADD213PS  attnOne<>+0(SB), Y0, Y2
+	VFMADD213PS  attnOne<>+0(SB), Y0, Y2
+	VMULPS       Y2, Y2, Y2
+	VMULPS       Y2, Y2, Y2
+	VCVTPS2DQ    Y1, Y1
+	VPADDD       attnBias<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)
+	VADDPS       Y0, Y6, Y6
+	ADDQ         $0x60, SI
+	DECQ         DI
+	JNZ          exp
+
+tail:
+	MOVQ CX, DI
+	ANDQ $0x07, DI
+	JZ   sum
+
+last:
+	VMOVUPS      (SI), Y3
+	VSUBPS       Y5, Y3, Y3
+	VCVTPS2PD    X3, Y11
+	VMOVUPD      attnDShift<>+0(SB), Y12
+	VMOVUPD      attnDInvLn2<>+0(SB), Y14
+	VFMADD231PD  Y14, Y11, Y12
+	VSUBPD       attnDShift<>+0(SB), Y12, Y13
+	VFMSUB213PD  Y13, Y14, Y11
+	VPAND        attnIndex<>+0(SB), Y12, Y13
+	VPCMPEQD     Y0, Y0, Y0
+	VGATHERQPD   Y0, (DX)(Y13*8), Y15
+	VPSUBQ       Y13, Y12, Y12
+	VPSLLQ       $0x2f, Y12, Y12
+	VPADDQ       Y15, Y12, Y12
+	VMOVUPD      attnDC3<>+0(SB), Y14
+	VFMADD213PD  attnDC2<>+0(SB), Y11, Y14
+	VMOVUPD      attnDC1<>+0(SB), Y15
+	VFMADD213PD  attnDOne<>+0(SB), Y11, Y15
+	VMULPD       Y11, Y11, Y11
+	VFMADD213PD  Y15, Y11, Y14
+	VMULPD       Y12, Y14, Y14
+	VCVTPD2PSY   Y14, X1
+	VEXTRACTF128 $0x01, Y3, X11
+	VCVTPS2PD    X11, Y11
+	VMOVUPD      attnDShift<>+0(SB), Y12
+	VMOVUPD      attnDInvLn2<>+0(SB), Y14
+	VFMADD231PD  Y14, Y11, Y12
+	VSUBPD       attnDShift<>+0(SB), Y12, Y13
+	VFMSUB213PD  Y13, Y14, Y11
+	VPAND        attnIndex<>+0(SB), Y12, Y13
+	VPCMPEQD     Y0, Y0, Y0
+	VGATHERQPD   Y0, (DX)(Y13*8), Y15
+	VPSUBQ       Y13, Y12, Y12
+	VPSLLQ       $0x2f, Y12, Y12
+	VPADDQ       Y15, Y12, Y12
+	VMOVUPD      attnDC3<>+0(SB), Y14
+	VFMADD213PD  attnDC2<>+0(SB), Y11, Y14
+	VMOVUPD      attnDC1<>+0(SB), Y15
+	VFMADD213PD  attnDOne<>+0(SB), Y11, Y15
+	VMULPD       Y11, Y11, Y11
+	VFMADD213PD  Y15, Y11, Y14
+	VMULPD       Y12, Y14, Y14
+	VCVTPD2PSY   Y14, X11
+	VINSERTF128  $0x01, X11, Y1, Y1
+	VCMPPS       $0x05, attnLowest<>+0(SB), Y3, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (SI)
+	VADDPS       Y1, Y6, Y6
+	ADDQ         $0x60, SI
+	DECQ         DI
+	JNZ          last
+
+sum:
+	VADDPS  attnTiny<>+0(SB), Y6, Y6
+	VMOVUPS attnOne<>+0(SB), Y7
+	VDIVPS  Y6, Y7, Y7
+	MOVQ    AX, SI
+	MOVQ    CX, DI
+
+scale:
+	VMULPS  (SI), Y7, Y0
+	VMOVUPS Y0, (SI)
+	ADDQ    $0x60, SI
+	DECQ    DI
+	JNZ     scale
+	ADDQ    $0x20, AX
+	DECQ    BX
 	JNZ     lanes
 	VZEROUPPER
 	RET
@@ -1787,6 +1953,132 @@ done:
 	ADDQ      $0x40, SI
 	DECQ      R8
 	JNZ       lanes
+	VZEROUPPER
+	RET
+
+// func laneSoftmax512(scores *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·laneSoftmax512(SB), NOSPLIT, $0-16
+	MOVQ    scores+0(FP), AX
+	MOVQ    n+8(FP), CX
+	LEAQ    attnRoots<>+0(SB), DX
+	VMOVUPS attnLow<>+0(SB), Z4
+	MOVQ    $0x00000002, BX
+
+lanes:
+	VMOVUPS attnLeast<>+0(SB), Z5
+	VPXORD  Z6, Z6, Z6
+	MOVQ    AX, SI
+	MOVQ    CX, DI
+
+max:
+	VMAXPS (SI), Z5, Z5
+	ADDQ   $0x80, SI
+	DECQ   DI
+	JNZ    max
+	MOVQ   AX, SI
+	MOVQ   CX, DI
+	SHRQ   $0x03, DI
+	SHLQ   $0x03, DI
+	JZ     tail
+
+exp:
+	VMOVUPS      (SI), Z0
+	VSUBPS       Z5, Z0, Z0
+	VMAXPS       Z0, Z4, Z0
+	VMULPS       attnInvLn2<>+0(SB), Z0, Z1
+	VRNDSCALEPS  $0x08, Z1, Z1
+	VFNMADD231PS attnLn2<>+0(SB), Z1, Z0
+	VMULPS       attnQuarter<>+0(SB), Z0, Z0
+	VMOVUPS      attn120<>+0(SB), Z2
+	VFMADD213PS  attn24<>+0(SB), Z0, Z2
+	VFMADD213PS  attn6<>+0(SB), Z0, Z2
+	VFMADD213PS  attnHalf<>+0(SB), Z0, Z2
+	VFMADD213PS  attnOne<>+0(SB), Z0, Z2
+	VFMADD213PS  attnOne<>+0(SB), Z0, Z2
+	VMULPS       Z2, Z2, Z2
+	VMULPS       Z2, Z2, Z2
+	VSCALEFPS    Z1, Z2, Z0
+	VMOVUPS      Z0, (SI)
+	VADDPS       Z0, Z6, Z6
+	ADDQ         $0x80, SI
+	DECQ         DI
+	JNZ          exp
+
+tail:
+	MOVQ CX, DI
+	ANDQ $0x07, DI
+	JZ   sum
+
+last:
+	VMOVUPS       (SI), Z3
+	VSUBPS        Z5, Z3, Z3
+	VCVTPS2PD     Y3, Z11
+	VMOVUPD       attnDShift<>+0(SB), Z12
+	VMOVUPD       attnDInvLn2<>+0(SB), Z14
+	VFMADD231PD   Z14, Z11, Z12
+	VSUBPD        attnDShift<>+0(SB), Z12, Z13
+	VFMSUB213PD   Z13, Z14, Z11
+	VPANDQ        attnIndex<>+0(SB), Z12, Z13
+	KXNORW        K7, K7, K7
+	VGATHERQPD    (DX)(Z13*8), K7, Z15
+	VPSUBQ        Z13, Z12, Z12
+	VPSLLQ        $0x2f, Z12, Z12
+	VPADDQ        Z15, Z12, Z12
+	VMOVUPD       attnDC3<>+0(SB), Z14
+	VFMADD213PD   attnDC2<>+0(SB), Z11, Z14
+	VMOVUPD       attnDC1<>+0(SB), Z15
+	VFMADD213PD   attnDOne<>+0(SB), Z11, Z15
+	VMULPD        Z11, Z11, Z11
+	VFMADD213PD   Z15, Z11, Z14
+	VMULPD        Z12, Z14, Z14
+	VCVTPD2PS     Z14, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y11
+	VCVTPS2PD     Y11, Z11
+	VMOVUPD       attnDShift<>+0(SB), Z12
+	VMOVUPD       attnDInvLn2<>+0(SB), Z14
+	VFMADD231PD   Z14, Z11, Z12
+	VSUBPD        attnDShift<>+0(SB), Z12, Z13
+	VFMSUB213PD   Z13, Z14, Z11
+	VPANDQ        attnIndex<>+0(SB), Z12, Z13
+	KXNORW        K7, K7, K7
+	VGATHERQPD    (DX)(Z13*8), K7, Z15
+	VPSUBQ        Z13, Z12, Z12
+	VPSLLQ        $0x2f, Z12, Z12
+	VPADDQ        Z15, Z12, Z12
+	VMOVUPD       attnDC3<>+0(SB), Z14
+	VFMADD213PD   attnDC2<>+0(SB), Z11, Z14
+	VMOVUPD       attnDC1<>+0(SB), Z15
+	VFMADD213PD   attnDOne<>+0(SB), Z11, Z15
+	VMULPD        Z11, Z11, Z11
+	VFMADD213PD   Z15, Z11, Z14
+	VMULPD        Z12, Z14, Z14
+	VCVTPD2PS     Z14, Y11
+	VINSERTF64X4  $0x01, Y11, Z1, Z1
+	VCMPPS        $0x05, attnLowest<>+0(SB), Z3, K7
+	VMOVAPS.Z     Z1, K7, Z1
+	VMOVUPS       Z1, (SI)
+	VADDPS        Z1, Z6, Z6
+	ADDQ          $0x80, SI
+	DECQ          DI
+	JNZ           last
+
+sum:
+	VADDPS  attnTiny<>+0(SB), Z6, Z6
+	VMOVUPS attnOne<>+0(SB), Z7
+	VDIVPS  Z6, Z7, Z7
+	MOVQ    AX, SI
+	MOVQ    CX, DI
+
+scale:
+	VMULPS  (SI), Z7, Z0
+	VMOVUPS Z0, (SI)
+	ADDQ    $0x80, SI
+	DECQ    DI
+	JNZ     scale
+	ADDQ    $0x40, AX
+	DECQ    BX
+	JNZ     lanes
 	VZEROUPPER
 	RET
 

@@ -84,6 +84,15 @@ func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, _ []
 	p.rows(dst, x, tiles, scale, factors, true)
 }
 
+// ascending writes the sums of generic, which are ascending, to dst.
+func (p *tileProduct) ascending(dst, x, tiles []float32) {
+	if !use.neon {
+		p.generic(dst, x, tiles, 1, nil, false)
+		return
+	}
+	p.rows(dst, x, tiles, 1, nil, false)
+}
+
 // rows is generic in assembly.
 func (p *tileProduct) rows(dst, x, tiles []float32, scale float32, factors []float32, quad bool) {
 	p.check(dst, x, tiles, factors)

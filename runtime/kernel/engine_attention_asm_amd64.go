@@ -11,6 +11,9 @@ func laneProductFMA(dst *float32, x *float32, tiles *float32, n int, groups int,
 func laneWeightsFMA(scores *float32, n int, top *float32, sum *float32, factors *float32, seen *int32)
 
 //go:noescape
+func laneSoftmaxFMA(scores *float32, n int)
+
+//go:noescape
 func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
@@ -27,6 +30,9 @@ func laneProduct512(dst *float32, x *float32, tiles *float32, n int, groups int,
 
 //go:noescape
 func laneWeights512(scores *float32, n int, top *float32, sum *float32, factors *float32, seen *int32)
+
+//go:noescape
+func laneSoftmax512(scores *float32, n int)
 
 //go:noescape
 func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)

@@ -43,6 +43,28 @@ func TestEngineAttentionBounds(t *testing.T) {
 	})
 }
 
+func TestEngineFullAttentionBounds(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(33, 34))
+		float := func(n int) []float32 { return guarded(t, random(r, n)) }
+		for _, s := range fullShapes {
+			var a EngineFullAttention
+			a.Reset(s[0], s[1], s[2], s[3], s[4], s[5])
+			a.keyTiles, a.valueTiles = guarded(t, a.keyTiles), guarded(t, a.valueTiles)
+			a.Pack(float(s[0]*s[2]*s[3]*s[4]), float(s[0]*s[2]*s[3]*s[5]), 0, s[0]*s[3])
+			out, q := float(s[0]*s[1]*s[3]*s[5]), float(s[0]*s[1]*s[3]*s[4])
+			for head := range s[0] * s[3] {
+				a.Attend(out, q, head, 0, s[1])
+			}
+		}
+		if lanes := tileLanes(); lanes > 0 {
+			for _, n := range []int{1, 7, 8, 9, 64, 65} {
+				softmaxOfLanes(float(n*lanes), n, lanes)
+			}
+		}
+	})
+}
+
 // guardedCap is guarded for a slice that is reused up to its capacity.
 func guardedCap(t *testing.T, x []float32) []float32 {
 	if len(x) == 0 {

@@ -21,9 +21,11 @@ func EngineLayerNormRows(dst, x, gamma, beta []float32, rows int, eps float32) {
 		row := x[:width]
 		mean := normSum(row, 0, false) / float32(width)
 		inv := 1 / float32(math.Sqrt(float64(normSum(row, mean, true)/float32(width)+eps)))
-		for i, v := range row {
-			dst[i] = float32(float32((v-mean)*gamma[i])*inv) + beta[i]
-		}
+		out := dst[:width]
+		shift(out, row, -mean)
+		mul(out, out, gamma)
+		scale(out, out, inv)
+		add(out, out, beta)
 		dst, x = dst[width:], x[width:]
 	}
 }
@@ -55,19 +57,15 @@ func EngineLayerNormPackedRows(dst, x, gamma, beta []float32, rows int, eps floa
 
 // normSum adds x-mean, or its square, in eight lanes and then one by one.
 func normSum(x []float32, mean float32, square bool) float32 {
+	full := len(x) &^ 7
 	var lanes [8]float32
-	rest := x
-	for ; len(rest) >= 8; rest = rest[8:] {
-		for l, v := range rest[:8] {
-			d := v - mean
-			if square {
-				d = float32(d * d)
-			}
-			lanes[l] += d
-		}
+	if square {
+		lanes = lanesOfSquares(x[:full], mean)
+	} else {
+		lanes = lanesOfSum(x[:full])
 	}
 	sum := engineLaneSum(&lanes)
-	for _, v := range rest {
+	for _, v := range x[full:] {
 		d := v - mean
 		if square {
 			d = float32(d * d)
@@ -75,6 +73,28 @@ func normSum(x []float32, mean float32, square bool) float32 {
 		sum += d
 	}
 	return sum
+}
+
+// lanesOfSum adds every eighth element; there are whole groups of eight. Sums in variables of their own do not wait for memory.
+func lanesOfSum(x []float32) [8]float32 {
+	var a, b, c, d, e, f, g, h float32
+	for ; len(x) >= 8; x = x[8:] {
+		v := (*[8]float32)(x)
+		a, b, c, d, e, f, g, h = a+v[0], b+v[1], c+v[2], d+v[3], e+v[4], f+v[5], g+v[6], h+v[7]
+	}
+	return [8]float32{a, b, c, d, e, f, g, h}
+}
+
+// lanesOfSquares is lanesOfSum of the squares of x-mean.
+func lanesOfSquares(x []float32, mean float32) [8]float32 {
+	var a, b, c, d, e, f, g, h float32
+	for ; len(x) >= 8; x = x[8:] {
+		v := (*[8]float32)(x)
+		v0, v1, v2, v3, v4, v5, v6, v7 := v[0]-mean, v[1]-mean, v[2]-mean, v[3]-mean, v[4]-mean, v[5]-mean, v[6]-mean, v[7]-mean
+		a, b, c, d = a+float32(v0*v0), b+float32(v1*v1), c+float32(v2*v2), d+float32(v3*v3)
+		e, f, g, h = e+float32(v4*v4), f+float32(v5*v5), g+float32(v6*v6), h+float32(v7*v7)
+	}
+	return [8]float32{a, b, c, d, e, f, g, h}
 }
 
 func checkLayerNorm(dst, x, gamma, beta []float32, rows int) int {

@@ -23,6 +23,12 @@ func tileLanes() int { return 0 }
 
 func tileRows([]float32, []float32, []float32, int) {}
 
+func softmaxOfLanes([]float32, int, int) {}
+
+func (*EngineFullAttention) attendLanes(*fullScratch, []float32, []float32, int, int, int) bool {
+	return false
+}
+
 func gridSums(sums []float64, x, importance, zero, inverse []float32, bits int) {
 	gridSumsGeneric(sums, x, importance, zero, inverse, bits)
 }

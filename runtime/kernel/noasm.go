@@ -29,6 +29,9 @@ func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, _ []
 	p.generic(dst, x, tiles, scale, factors, true)
 }
 
+// ascending writes the sums of generic, which are ascending, to dst.
+func (p *tileProduct) ascending(dst, x, tiles []float32) { p.generic(dst, x, tiles, 1, nil, false) }
+
 func (w *rowWeights) weigh(s []float32, n int) { w.weighGeneric(s, n) }
 
 func gatherColumns(dst, src []float32, rows *[8]int, stride, dim int) {

@@ -16,6 +16,7 @@ func attention() {
 	} {
 		isa.product()
 		isa.laneWeights(c)
+		isa.laneSoftmax(c)
 		for heads := 1; heads <= 3; heads++ {
 			isa.quad(heads)
 		}

@@ -15,6 +15,7 @@ type attentionConstants struct {
 	lowest, block, eights, ones                       Mem
 	dInvLn2, dShift, dC3, dC2, dC1, dOne, index       Mem
 	roots, mask                                       Mem
+	least, tiny                                       Mem
 }
 
 func newAttentionConstants() (c attentionConstants) {
@@ -45,6 +46,7 @@ func newAttentionConstants() (c attentionConstants) {
 		roots = append(roots, math.Float64bits(v))
 	}
 	c.roots = double("attnRoots", roots...)
+	c.least, c.tiny = single("attnLeast", -math.MaxFloat32), single("attnTiny", 1e-20)
 	c.mask = words("attnMask", append(repeat(1<<32-1, 8), repeat(0, 8)...)...)
 	return c
 }
@@ -52,6 +54,11 @@ func newAttentionConstants() (c attentionConstants) {
 // exps is engineExp of package kernel for x <= 0: t becomes the result. k and p are lost.
 func (s attentionISA) exps(c attentionConstants, t, k, p reg.VecPhysical) {
 	VMAXPS(c.low, t, t)
+	s.expsWithin(c, t, k, p)
+}
+
+// expsWithin is exps for x that are not below the limit, or NaNs, which stay such.
+func (s attentionISA) expsWithin(c attentionConstants, t, k, p reg.VecPhysical) {
 	VMULPS(c.invLn2, t, k)
 	if s.wide() {
 		VRNDSCALEPS(Imm(8), k, k)

@@ -113,6 +113,69 @@ func (s attentionISA) laneWeights(c attentionConstants) {
 	end()
 }
 
+// laneSoftmax turns scores [n][lanes] into probabilities: each lane is a row of EngineSoftmaxRows.
+func (s attentionISA) laneSoftmax(c attentionConstants) {
+	begin("laneSoftmax"+s.name, "(scores *float32, n int)")
+	scores, n, table, left, at, count := param("scores"), param("n"), GP64(), GP64(), GP64(), GP64()
+	v := s.v
+	t, k, p, diff, low, high, total, inv := v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
+	row := uint64(s.lanes * s.bytes)
+	each := func(label string, step func()) {
+		Label(label)
+		step()
+		ADDQ(Imm(row), at)
+		DECQ(count)
+		JNZ(LabelRef(label))
+	}
+	LEAQ(c.roots, table)
+	VMOVUPS(c.low, low)
+	MOVQ(U32(uint32(s.lanes)), left)
+	Label("lanes")
+	VMOVUPS(c.least, high)
+	zero(total)
+	MOVQ(scores, at)
+	MOVQ(n, count)
+	each("max", func() { VMAXPS(Mem{Base: at}, high, high) })
+	MOVQ(scores, at)
+	MOVQ(n, count)
+	SHRQ(U8(3), count)
+	SHLQ(U8(3), count)
+	JZ(LabelRef("tail"))
+	each("exp", func() {
+		VMOVUPS(Mem{Base: at}, t)
+		VSUBPS(high, t, t)
+		VMAXPS(t, low, t) // keeps a NaN, being the second source
+		s.expsWithin(c, t, k, p)
+		VMOVUPS(t, Mem{Base: at})
+		VADDPS(t, total, total)
+	})
+	Label("tail")
+	MOVQ(n, count)
+	ANDQ(Imm(7), count)
+	JZ(LabelRef("sum"))
+	each("last", func() {
+		VMOVUPS(Mem{Base: at}, diff)
+		VSUBPS(high, diff, diff)
+		s.expf(c, 3, true, table)
+		VMOVUPS(v[1], Mem{Base: at})
+		VADDPS(v[1], total, total)
+	})
+	Label("sum")
+	VADDPS(c.tiny, total, total)
+	VMOVUPS(c.one, inv)
+	VDIVPS(total, inv, inv)
+	MOVQ(scores, at)
+	MOVQ(n, count)
+	each("scale", func() {
+		VMULPS(Mem{Base: at}, inv, t)
+		VMOVUPS(t, Mem{Base: at})
+	})
+	ADDQ(Imm(uint64(s.bytes)), scores)
+	DECQ(left)
+	JNZ(LabelRef("lanes"))
+	end()
+}
+
 // rowWeights turns n scores of one query into weights.
 func (s attentionISA) rowWeights(c attentionConstants) {
 	begin("rowWeightsFMA", "(scores *float32, n int, top *float32, factor *float32)")
