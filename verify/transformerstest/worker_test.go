@@ -34,6 +34,8 @@ type job struct {
 	Seed     *int      `json:"seed,omitempty"`
 	Defaults string    `json:"defaults,omitempty"`
 	Chats    []object  `json:"chats,omitempty"`
+	Clips    []string  `json:"clips,omitempty"`
+	Base     string    `json:"base,omitempty"`
 }
 
 type answer struct {
