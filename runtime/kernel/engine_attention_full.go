@@ -24,7 +24,8 @@ const FullAttentionRows = 32
 // more queries, keys and columns of values: the ops compute a single row or column in another order.
 func (a *EngineFullAttention) Reset(batch, queries, keys, heads, dim, valueDim int) {
 	if batch < 1 || queries < 2 || keys < 2 || heads < 1 || dim < 1 || valueDim < 2 {
-		panic(fmt.Sprintf("internal error: kernel.EngineFullAttention: %d x %d heads of %d and %d, %d queries and %d keys", batch, heads, dim, valueDim, queries, keys))
+		panic(fmt.Sprintf("internal error: kernel.EngineFullAttention: %d x %d heads of %d and %d, %d queries and %d keys",
+			batch, heads, dim, valueDim, queries, keys))
 	}
 	a.queries, a.keys, a.heads, a.dim, a.valueDim = queries, keys, heads, dim, valueDim
 	a.keyTiles, a.valueTiles = resized(a.keyTiles, batch*heads*a.keySize()), resized(a.valueTiles, batch*heads*a.valueSize())
@@ -111,7 +112,8 @@ var fullScratches = sync.Pool{New: func() any { return new(fullScratch) }}
 func (a *EngineFullAttention) Attend(out, q []float32, head, from, end int) {
 	first := head/a.heads*a.queries*a.heads + head%a.heads
 	if from < 0 || end > a.queries || len(q) < (first+(a.queries-1)*a.heads+1)*a.dim || len(out) < (first+(a.queries-1)*a.heads+1)*a.valueDim {
-		panic(fmt.Sprintf("internal error: kernel.EngineFullAttention: queries %d to %d of %d of head %d, %d and %d values", from, end, a.queries, head, len(q), len(out)))
+		panic(fmt.Sprintf("internal error: kernel.EngineFullAttention: queries %d to %d of %d of head %d, %d and %d values",
+			from, end, a.queries, head, len(q), len(out)))
 	}
 	out, q = out[first*a.valueDim:], q[first*a.dim:]
 	s := fullScratches.Get().(*fullScratch)

@@ -39,7 +39,8 @@ var listeners = map[string]listener{
 			{`audio_config.num_mel_bins: 80`, object{"audio_config.num_mel_bins": 80}},
 		},
 		same: inner("audio_config", []object{
-			{"scale_embedding": true}, {"attention_dropout": 0.5, "dropout": 0.5, "activation_dropout": 0.5, "encoder_layerdrop": 0.5}, {"max_source_positions": removed},
+			{"scale_embedding": true}, {"attention_dropout": 0.5, "dropout": 0.5, "activation_dropout": 0.5, "encoder_layerdrop": 0.5},
+			{"max_source_positions": removed},
 		}),
 		shapes: inner("audio_config", []object{
 			{"encoder_layers": 1}, {"encoder_layers": 3}, {"encoder_ffn_dim": 20}, {"d_model": 36, "encoder_attention_heads": 3},
