@@ -137,7 +137,7 @@ func (t tiling) groups() int { return (t.rows + tileGroup - 1) / tileGroup }
 // begin is the first row of tile i, or where tile i-1 ends.
 func (t tiling) begin(i int) int { return min(t.rows, i*t.groups()/t.count*tileGroup) }
 
-// most is the number of rows of the largest tile.
+// most bounds the rows of a tile.
 func (t tiling) most() int { return min(t.rows, (t.groups()+t.count-1)/t.count*tileGroup) }
 
 // release takes back the frame that a state holds because of its logits.
