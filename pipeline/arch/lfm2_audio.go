@@ -147,6 +147,11 @@ func (h *hearing) conformerLayers() {
 	if e.Hidden%heads != 0 && h.Good("d_model", "n_heads") {
 		h.Wrong("n_heads", "d_model %d is not divisible by %d heads", e.Hidden, heads)
 	}
+	// The vectors of heads are rows of a matrix, which is read as one vector.
+	name := h.prefix + "layers.0.self_attn.pos_bias_u"
+	if info, ok := h.outer.Tensor(name); ok && len(info.Shape) == 2 && info.Shape[0] != int64(heads) && h.Good("d_model", "n_heads") {
+		h.Wrong("n_heads", "%d heads, but %s is %v", heads, name, info.Shape)
+	}
 	taps := h.Range("conv_kernel_size", 1, maxKernel, 31)
 	if taps%2 == 0 && h.Good("conv_kernel_size") {
 		h.Wrong("conv_kernel_size", "%d is even", taps)

@@ -87,6 +87,7 @@ var listeners = map[string]listener{
 		honours: inner("encoder", each("xscaling", true)),
 		refuses: []refusal{
 			{`encoder.n_heads: d_model 24 is not divisible`, object{"encoder.n_heads": 5}},
+			{`encoder.n_heads: 3 heads, but conformer.layers.0.self_attn.pos_bias_u is [2 12]`, object{"encoder.n_heads": 3}},
 			{`encoder.att_context_size: 64 is not supported`, object{"encoder.att_context_size": []int{64, 0}}},
 			{`encoder.conv_norm_type: "layer_norm"`, object{"encoder.conv_norm_type": "layer_norm"}},
 			{`encoder.self_attention_model: "abs_pos"`, object{"encoder.self_attention_model": "abs_pos"}},
