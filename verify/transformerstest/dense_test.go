@@ -82,7 +82,7 @@ var denseFamilies = map[string]family{
 		shapes:  plain,
 	},
 	"apertus": {
-		honours: oneOf(ropes()[:5], ropes()[6:], []object{
+		honours: oneOf(ropes()[:6], ropes()[7:], []object{
 			{"rope_parameters": removed},
 			{"rope_theta": 1e4, "rope_parameters": removed, "rope_scaling": object{"type": "linear", "factor": 3}},
 			{"rms_norm_eps": 0.1},
@@ -119,7 +119,7 @@ var denseFamilies = map[string]family{
 		},
 		refuses: []refusal{
 			{`apply_residual_connection_post_layernorm: true`, object{"apply_residual_connection_post_layernorm": true}},
-			{`n_head: hidden_size 64 does not divide`, object{"n_head": 5}},
+			{`n_head: hidden_size 64 is not divisible by it`, object{"n_head": 5}},
 			{`n_inner: 128`, object{"n_inner": 128}},
 		},
 		same: []object{
@@ -152,7 +152,7 @@ var denseFamilies = map[string]family{
 			{"n_embd": 48, "n_head": 3},
 		},
 		refuses: []refusal{
-			{`n_head: hidden_size 32 does not divide`, object{"n_head": 5}},
+			{`n_head: hidden_size 32 is not divisible by it`, object{"n_head": 5}},
 			{`activation_function: "tanh"`, object{"activation_function": "tanh"}},
 			{`add_cross_attention: true`, object{"add_cross_attention": true}},
 		},
@@ -240,7 +240,7 @@ var denseFamilies = map[string]family{
 		}),
 		refuses: []refusal{
 			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
-			{`partial_rotary_factor: 3 elements`, object{"rope_parameters.partial_rotary_factor": 0.2}},
+			{`partial_rotary_factor: 3 rotated elements of a head are not pairs`, object{"rope_parameters.partial_rotary_factor": 0.2}},
 			{`partial_rotary_factor: 0 is not supported`, object{"rope_parameters.partial_rotary_factor": float("0.0")}},
 			{`partial_rotary_factor: 0.25 contradicts`, object{"partial_rotary_factor": 0.25}},
 		},
@@ -278,7 +278,7 @@ var denseFamilies = map[string]family{
 			{`partial_rotary_factor: 0.5 is not supported, only 0.25`, object{"rope_parameters": removed, "partial_rotary_factor": 0.5}},
 			{`rope_theta: 300 is not supported, only 10000`, object{"rope_parameters": removed, "rope_theta": 300}},
 			{`rotary_pct: 0.5 contradicts`, object{"rotary_pct": 0.5}},
-			{`rope_parameters.partial_rotary_factor: 5 elements`, object{"rope_parameters.partial_rotary_factor": 0.34}},
+			{`rope_parameters.partial_rotary_factor: 5 rotated elements of a head are not pairs`, object{"rope_parameters.partial_rotary_factor": 0.34}},
 			{`head_dim: 32 is not`, object{"head_dim": 32}},
 		},
 		same: []object{
@@ -414,7 +414,7 @@ var denseFamilies = map[string]family{
 			{`qk_layernorm: true`, object{"qk_layernorm": true}},
 			{`hidden_act: "silu"`, object{"hidden_act": "silu"}},
 			{`hidden_act: "quick_gelu"`, object{"hidden_act": "quick_gelu"}},
-			{`partial_rotary_factor: 3 elements`, object{"rope_parameters": removed, "partial_rotary_factor": 0.2}},
+			{`partial_rotary_factor: 3 rotated elements of a head are not pairs`, object{"rope_parameters": removed, "partial_rotary_factor": 0.2}},
 		},
 		same:   []object{{"rope_parameters": removed}, {"hidden_act": removed}, {"hidden_act": "gelu_pytorch_tanh"}, {"embd_pdrop": 0.5, "resid_pdrop": 0.5}},
 		shapes: with(plain, object{"head_dim": 12}, object{"head_dim": 80}, object{"head_dim": 64}),

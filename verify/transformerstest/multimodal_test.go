@@ -150,7 +150,7 @@ var multimodalFamilies = map[string]family{
 		honours: inner("text_config", expertFamilies["llama4_text"].honours[3:22]),
 		refuses: []refusal{
 			{`text_config.num_experts_per_tok: 2 is not supported`, object{"text_config.num_experts_per_tok": 2}},
-			{`text_config.rope_parameters.rope_type: "dynamic"`, object{"text_config.rope_parameters": object{"rope_type": "dynamic", "factor": 4}}},
+			{`text_config.rope_parameters.rope_type: "proportional"`, object{"text_config.rope_parameters": object{"rope_type": "proportional", "factor": 4}}},
 		},
 		shapes: inner("text_config", expertFamilies["llama4_text"].shapes),
 	},

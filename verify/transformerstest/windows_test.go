@@ -116,7 +116,7 @@ var windowFamilies = map[string]family{
 		}),
 		refuses: []refusal{
 			{`hidden_activation: "gelu"`, object{"hidden_activation": "gelu"}},
-			{`use_bidirectional_attention: true`, object{"use_bidirectional_attention": true}},
+			{`model_type gemma3_text is an encoder, and the checkpoint has no modules.json`, object{"use_bidirectional_attention": true}},
 			{`rope_scaling.type: is not supported without rope_type`, object{"rope_parameters": removed, "rope_scaling": object{"type": "linear", "factor": 4}}},
 			{`rope_parameters.full_attention.truncate: false`, object{"rope_parameters.full_attention": merged(object{"rope_type": "yarn", "rope_theta": 300}, yarn)}},
 			{`rope_parameters.truncate: false`, object{"rope_parameters.truncate": false, "rope_parameters.sliding_attention": merged(object{"rope_type": "yarn", "rope_theta": 300}, yarnScaled)}},
