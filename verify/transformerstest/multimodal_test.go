@@ -27,7 +27,7 @@ var multimodalFamilies = map[string]family{
 			{`text_config.model_type: "gemma2" is not supported`, object{"text_config.model_type": "gemma2"}},
 			{`text_config.rope_scaling.type: is not supported without rope_type`, object{"text_config.rope_parameters": removed, "text_config.rope_scaling": object{"type": "linear", "factor": 4}}},
 		},
-		shapes: inner("text_config", windowFamilies["gemma3_text"].shapes),
+		shapes: inner("text_config", with(windowFamilies["gemma3_text"].shapes, object{"vocab_size": 325})), // with the words of pictures
 	},
 	"gemma4": {
 		config: seeing("gemma4_text", "gemma4_text", object{
