@@ -32,6 +32,7 @@ func (d *partly) Compute(w kernel.Work) bool {
 }
 
 func (*partly) Settle([]float32) error { return nil }
+func (*partly) Forget(*kernel.Pasts)   {}
 
 // Rows that are encoded together are encoded as rows by themselves, whatever a device does of it.
 func TestEncodeTogether(t *testing.T) {

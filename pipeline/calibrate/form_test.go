@@ -24,6 +24,8 @@ func (d *someProducts) Compute(w kernel.Work) bool {
 
 func (*someProducts) Settle([]float32) error { return nil }
 
+func (*someProducts) Forget(*kernel.Pasts) {}
+
 // TestFormDevice: a device that computes all, some or none of the products changes no bit.
 func TestFormDevice(t *testing.T) {
 	const rows, cols = 2*deviceRows + 70, 260

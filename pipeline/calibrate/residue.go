@@ -36,6 +36,9 @@ func (r *residue) add(m *moments, inputs, quantized, float []float32, tokens, sk
 			}
 		}
 	})
+	if r.offload(inputs, windows, tokens, skip) {
+		return
+	}
 	r.packed = packWindows(r.packed, inputs, r.cols, tokens, skip, threads)
 	strip := kernel.Span(max(1, threads), r.rows, momentRows, 0)
 	kernel.Parallel(threads, (r.rows+strip-1)/strip, func(u, end int) {
@@ -52,8 +55,25 @@ func (r *residue) add(m *moments, inputs, quantized, float []float32, tokens, sk
 	})
 }
 
+// offload lets the device add to the sum, which may stay there until mean, and reports whether it did.
+func (r *residue) offload(inputs []float32, windows, tokens, skip int) bool {
+	if !kernel.HasDevice() || tokens == skip || windows == 0 {
+		return false
+	}
+	p := kernel.Product{Dst: r.sum, Rows: r.rows, Cols: r.cols, Stride: r.cols, Sum: kernel.AddParts, Stay: true}
+	for w := range windows {
+		from := w*tokens + skip
+		p.Parts = append(p.Parts, kernel.Part{A: kernel.Factor{Data: r.missing[from*r.rows:], Layout: kernel.ByPosition, Stride: r.rows},
+			B: kernel.Factor{Data: inputs[from*r.cols:], Layout: kernel.ByPosition, Stride: r.cols}, K: tokens - skip})
+	}
+	return kernel.Offload(&p)
+}
+
 // mean divides by the number of tokens. The sum cannot be used afterwards.
 func (r *residue) mean(tokens int64, threads int) ([]float32, error) {
+	if err := kernel.Settle(r.sum); err != nil {
+		return nil, err
+	}
 	kernel.Parallel(threads, r.rows, func(lo, hi int) {
 		rows := r.sum[lo*r.cols : hi*r.cols]
 		kernel.Scale(rows, rows, 1/float32(max(tokens, 1)))

@@ -170,6 +170,7 @@ func (w *team) run(batch int) (err error) {
 	if w.cache, err = w.model.NewCache(batch, w.Length); err != nil {
 		return err
 	}
+	defer w.cache.Close()
 	for {
 		lo, hi := w.take(batch)
 		if lo == hi {
@@ -190,9 +191,9 @@ func (w *team) run(batch int) (err error) {
 const rereading = 8
 
 // Teams have at least so many threads and windows. Two of them wait for each other's threads less than one does, and one computes
-// products while the other reads keys and values; but every team reads all weights for a token of its windows, and a card takes as long
-// for half the rows of a tile.
-const teamThreads, teamWindows, cardWindows = 8, 64, 128
+// products while the other reads keys and values; but every team reads all weights for a token of its windows. A device takes all windows
+// together.
+const teamThreads, teamWindows = 8, 64
 
 // share divides the memory: it returns the number of teams, that of the windows that advance together in each of them, and the bytes of
 // matrices that stay in memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger
@@ -216,11 +217,11 @@ func (w *sampler) share() (teams, batch int, weights int64) {
 		}
 	}
 	batch = max(1, batch)
-	windows := teamWindows
+	teams = max(1, min(w.Threads/teamThreads, batch/teamWindows))
 	if kernel.HasDevice() {
-		windows = cardWindows
+		teams = 1
 	}
-	for teams = max(1, min(w.Threads/teamThreads, batch/windows)); teams > 1; teams-- {
+	for ; teams > 1; teams-- {
 		size := (batch + teams - 1) / teams
 		// Each team fills its windows with the given tokens in memory of its own.
 		need := int64(teams*size)*window + int64(teams-1)*w.model.TokenBytes()*int64(w.Length)

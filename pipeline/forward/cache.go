@@ -23,6 +23,11 @@ type Cache struct {
 	length    int // of the finished windows
 	at        int // position of the next token
 	pasts     map[block][]past
+
+	resident *resident // of a device, or nil
+	asked    bool      // for it
+	tokens   [][]int32 // of all windows, to compute again what a device loses
+	most     int64     // of the last Fill
 }
 
 // past is the state of a block in a window.
@@ -72,7 +77,7 @@ func (m *Model) NewCache(windows, length int) (*Cache, error) {
 	if err := m.reach(length); err != nil {
 		return nil, err
 	}
-	c := &Cache{model: m, windows: windows, length: length, pasts: map[block][]past{}}
+	c := &Cache{model: m, windows: windows, length: length, pasts: map[block][]past{}, tokens: make([][]int32, windows)}
 	for _, l := range m.layers {
 		c.add(l)
 	}
@@ -127,13 +132,31 @@ func pastOf(l arch.Layer, length int) (n int64) {
 }
 
 // Reset empties the cache, for the same number of windows or fewer.
-func (c *Cache) Reset(windows int) { c.windows, c.at = windows, 0 }
+func (c *Cache) Reset(windows int) {
+	c.windows, c.at = windows, 0
+	c.tokens = make([][]int32, windows)
+	if c.resident != nil {
+		c.resident.used, c.resident.Pasts.Version = false, kernel.NewVersion()
+	}
+}
+
+// Close gives up what a device keeps for the cache.
+func (c *Cache) Close() {
+	if c.resident != nil {
+		kernel.Forget(c.resident.Pasts)
+		c.resident = nil
+	}
+}
 
 // Fill empties the cache and appends to every window the same number of tokens, at least one. It returns the states of the last
 // ones after the last layer, [windows, Hidden]. most bounds the tokens that are computed at a time, see [Windows].
 func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]float32, error) {
 	n, width := len(windows[0]), c.model.decoder.Width()
 	c.Reset(len(windows))
+	for i, w := range windows {
+		c.tokens[i] = slices.Clone(w)
+	}
+	c.most = most
 	last := make([]float32, len(windows)*width)
 	of := Equal(len(windows), n)
 	of.Most = most
@@ -158,6 +181,12 @@ func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) 
 	if len(tokens) != c.windows || c.at >= c.length {
 		panic(fmt.Sprintf("internal error: forward.Cache: %d tokens for %d windows at %d of %d", len(tokens), c.windows, c.at, c.length))
 	}
+	for i, token := range tokens {
+		c.tokens[i] = append(c.tokens[i], token)
+	}
+	if h, err := c.offload(ctx, tokens); h != nil || err != nil {
+		return h, err
+	}
 	g, windows := group{}, make([][]int32, len(tokens))
 	for i := range tokens {
 		g.starts, g.lengths = append(g.starts, i), append(g.lengths, 1)
@@ -167,6 +196,35 @@ func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) 
 	h, err := c.append(ctx, g, windows, 0, 0, 1)
 	c.at++
 	return h, err
+}
+
+// offload is Advance on a device. Without one, and if the device has not lost anything, it returns nil.
+func (c *Cache) offload(ctx context.Context, tokens []int32) (h []float32, err error) {
+	if !c.asked && kernel.HasDevice() {
+		c.asked = true
+		if c.resident, err = newResident(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	if c.resident == nil {
+		return nil, nil
+	}
+	if h, err = c.embedding.at(ctx, tokens, slices.Repeat([]int{c.at}, len(tokens))); err != nil {
+		return nil, err
+	}
+	if c.resident.advance(ctx, h, c.at) {
+		c.at++
+		if c.Progress != nil {
+			c.Progress(1)
+		}
+		return h, context.Cause(ctx)
+	}
+	lost := c.resident.used
+	c.Close()
+	if !lost {
+		return nil, nil
+	}
+	return c.Fill(ctx, c.tokens, c.most)
 }
 
 // append returns the states after the last layer of the tokens of a group, which belong to windows from window on; it is the
@@ -253,7 +311,7 @@ func (s *space) attendLast(b stateful, h *heads) {
 			p, _ := s.past(b, window)
 			h.keepOne(p, rows[:dim], head, s.starts[window], at)
 			q := queries{head * h.shared, h.shared, at, 1}
-			from, to := h.span(queries{q.head, h.shared, at / queryRows * queryRows, at%queryRows + 1}, n)
+			from, to := h.span(h.last(at), n)
 			h.gather(rows, q, s.starts[window]-at)
 			p.keys[head].MulT(scores, rows, h.shared, ld, dim, from, to)
 			h.weigh(scores, nil, ld, q, n, from, to)

@@ -10,9 +10,11 @@ type Device interface {
 	Compute(w Work) bool
 	// Settle brings a result that stays on the device, see [Product], to dst, its memory. It returns an error if the device lost it.
 	Settle(dst []float32) error
+	// Forget gives up the copy of what chains of tokens have left, see [Chain].
+	Forget(p *Pasts)
 }
 
-// Work is a [*Product], a [*Feedback], a [*Descent], a [*Choice], a [*Refinement] or a [*Factoring].
+// Work is a [*Product], a [*Feedback], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring] or a [*Chain].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
@@ -188,4 +190,11 @@ func Settle(dst []float32) error {
 		return nil
 	}
 	return device.Settle(dst)
+}
+
+// Forget lets the device of this process give up what it keeps for chains.
+func Forget(p *Pasts) {
+	if device != nil {
+		device.Forget(p)
+	}
 }

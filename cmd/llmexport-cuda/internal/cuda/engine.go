@@ -61,6 +61,8 @@ type Engine struct {
 	held   map[*float32]held // results that stay, by their first element
 	wide   bool              // tiles have 256 rows
 
+	resident *resident // of chains, or nil
+
 	streams  [lanes]uintptr
 	done     uintptr // an event: results that stay are those of all products so far
 	up, down []*slot
@@ -87,9 +89,16 @@ const (
 	moves
 	spread
 	choose
+	norms
+	thin
+	rotates
+	keeps
+	attends
+	gates
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose"}
+var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
+	"rotates", "keeps", "attends", "gates"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -206,9 +215,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 	if work == 0 || work < least || e.failed != nil {
 		return false
 	}
-	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	if !e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context)) || !e.pin() {
+	if !e.enter() || !e.pin() {
 		return false
 	}
 	e.spent.Products++
@@ -225,6 +233,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 		done = e.choose(w)
 	case *kernel.Refinement:
 		done = e.refine(w)
+	case *kernel.Chain:
+		done = e.chain(w)
 	}
 	if !done {
 		e.spent.Products--
@@ -249,15 +259,19 @@ func (e *Engine) settle(dst []float32) error {
 	if !ok {
 		return nil
 	}
-	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	if e.failed == nil && e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context)) &&
-		e.download(e.streams[0], values(h.dst), h.at) && e.finishAll() {
+	if e.enter() && e.failed == nil && e.download(e.streams[0], values(h.dst), h.at) && e.finishAll() {
 		delete(e.held, &dst[0])
 		e.release(&h.buffer)
 		return nil
 	}
 	return fmt.Errorf("sums that only the card had are lost, run again to go on after the last finished matrix: %w", e.failed)
+}
+
+// enter makes the card that of this thread of the system, which is locked.
+func (e *Engine) enter() bool {
+	goruntime.LockOSThread()
+	return e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context))
 }
 
 // do notes the failure of a call.

@@ -68,9 +68,14 @@ func (g *Group) Compute(w kernel.Work) bool {
 			r.Runs = w.Runs[lo:hi]
 			return &r
 		}, changes)
+	case *kernel.Chain: // what it leaves is on one card
+		return g.cards[0].Compute(w)
 	}
 	return g.turn().Compute(w)
 }
+
+// Forget implements [kernel.Device].
+func (g *Group) Forget(p *kernel.Pasts) { g.cards[0].Forget(p) }
 
 // feedbackOf is the part of a feedback for rows lo to hi-1.
 func feedbackOf(w *kernel.Feedback, lo, hi int) *kernel.Feedback {

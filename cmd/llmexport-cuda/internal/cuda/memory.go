@@ -62,6 +62,9 @@ func (e *Engine) within(need uint64) bool {
 	for _, k := range e.kept {
 		need += k.size
 	}
+	if e.resident != nil {
+		need += e.resident.memory.size
+	}
 	for need > e.limit {
 		oldest := uint64(0)
 		for version, k := range e.kept {

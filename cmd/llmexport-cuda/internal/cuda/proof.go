@@ -10,15 +10,15 @@ import (
 
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
-type proofs struct{ feedback, descent, factor, choice, refinement proof }
+type proofs struct{ feedback, descent, factor, choice, refinement, chain proof }
 
 type proof struct {
 	once  sync.Once
 	wrong bool
 }
 
-// Prove makes the card do a small feedback, descent, factoring, choice or refinement before the first of each that it is asked for. What has other
-// bits than the CPU's is left to the CPU, with a line that says so.
+// Prove makes the card do a small piece of each kind of work but products before the first that it is asked for. What has other bits than the CPU's is left
+// to the CPU, with a line that says so.
 func (e *Engine) Prove() { e.proofs = &proofs{} }
 
 // proven reports whether the card may do such work. What is too small for it needs no sample.
@@ -37,6 +37,8 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return e.prove(&e.proofs.choice, func() MeasuredWork { return e.measureChoice(Shape{9 * choiceRows / 2, 3 * refineColumns}, 1) })
 	case *kernel.Refinement:
 		return e.prove(&e.proofs.refinement, func() MeasuredWork { return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, 1) })
+	case *kernel.Chain:
+		return e.prove(&e.proofs.chain, func() MeasuredWork { return e.measureChain(1, 1) })
 	}
 	return true
 }

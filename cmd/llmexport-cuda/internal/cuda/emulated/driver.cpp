@@ -28,6 +28,7 @@ static D3 threadIdx, blockIdx;
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static float __fadd_rn(float a, float b) { return a + b; }
 static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
 static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
 
 static const int threads = 256;
@@ -93,6 +94,7 @@ template <int N> void wait() {
 #include "../kernels/factor.cu"
 #include "../kernels/refine.cu"
 #include "../kernels/choose.cu"
+#include "../kernels/chain.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -169,7 +171,8 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
+              ATTENDS, GATES };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -184,8 +187,9 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose"};
-  for (int i = 0; i < CHOOSE; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
+                         "attends", "gates"};
+  for (int i = 0; i < GATES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -253,6 +257,35 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto c = arg<Choice>(a, 0);
     int turn = arg<int>(a, 1), from = arg<int>(a, 2);
     g = [=] { choose(c, turn, from); };
+  case NORMS: {
+    auto src = arg<float*>(a, 1), gamma = arg<float*>(a, 2);
+    int runs = arg<int>(a, 3), width = arg<int>(a, 4);
+    auto eps = arg<float>(a, 5);
+    g = [=] { norms(dst, src, gamma, runs, width, eps); };
+    break;
+  }
+  case THIN_PRODUCT: {
+    auto x = arg<float*>(a, 1), bias = arg<float*>(a, 3);
+    auto b = arg<Factor>(a, 2);
+    int m = arg<int>(a, 4), n = arg<int>(a, 5), k = arg<int>(a, 6);
+    g = [=] { thin(dst, x, b, bias, m, n, k); };
+    break;
+  }
+  case ROTATES: {
+    auto cosine = arg<float*>(a, 1), sine = arg<float*>(a, 2);
+    int heads = arg<int>(a, 3), dim = arg<int>(a, 4), turned = arg<int>(a, 5);
+    g = [=] { rotates(dst, cosine, sine, heads, dim, turned); };
+    break;
+  }
+  case KEEPS: case ATTENDS: {
+    auto d = arg<Attend>(a, 0);
+    g = [=] { f == KEEPS ? keeps(d) : attends(d); };
+    break;
+  }
+  case GATES: {
+    auto by = arg<float*>(a, 1);
+    auto n = arg<unsigned long long>(a, 2);
+    g = [=] { gates(dst, by, n); };
     break;
   }
   }

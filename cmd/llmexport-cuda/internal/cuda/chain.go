@@ -1,0 +1,230 @@
+package cuda
+
+import (
+	goruntime "runtime"
+	"unsafe"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// longest is the most positions that sums of attention may have in a chain, widest the most elements of a key or a value.
+const longest, widest = 4096, 256
+
+// busyTiles is the number of blocks of a product of large tiles that keeps a card busy.
+const busyTiles = 96
+
+// resident is what chains leave on the card: matrices, and the keys and values of the tokens of all windows so far.
+type resident struct {
+	of       *kernel.Pasts
+	version  uint64
+	at       int // tokens of every window
+	memory   buffer
+	matrices []uint64
+	past     []pastAt
+}
+
+// pastAt is where keys and values of an attention are.
+type pastAt struct{ keys, values uint64 }
+
+// attend is the argument of the kernels.
+type attend struct {
+	out, keys, values, q, k, v                                uint64
+	rows, heads, shared, key, value, longest, from, first, at int32
+	scale                                                     float32
+}
+
+// pastFloats are those of the keys and of the values of a head in a window.
+func pastFloats(p *kernel.Past, length int) (keys, values int) {
+	panels := func(n int) int { return (n + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows }
+	return panels(length) * p.Key, panels(p.Value) * length
+}
+
+// Forget implements [kernel.Device].
+func (e *Engine) Forget(p *kernel.Pasts) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.resident != nil && e.resident.of == p {
+		e.leave()
+	}
+}
+
+// leave gives the memory of chains back.
+func (e *Engine) leave() {
+	defer goruntime.UnlockOSThread()
+	e.enter()
+	e.release(&e.resident.memory)
+	e.resident = nil
+}
+
+// chain takes tokens through a model.
+func (e *Engine) chain(c *kernel.Chain) bool {
+	s := e.streams[0]
+	if !fits(c) || !e.inside(c) || !e.upload(s, e.resident.matrices[0], values(c.States)) {
+		return false
+	}
+	for _, step := range c.Steps {
+		if !e.step(s, c, step) {
+			return false
+		}
+	}
+	e.resident.at = -1 // until the result is there
+	if !e.download(s, values(c.States), e.resident.matrices[0]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
+		return false
+	}
+	e.resident.at = c.At + 1
+	return true
+}
+
+// fits reports whether the kernels have room for the attentions of a chain.
+func fits(c *kernel.Chain) bool {
+	for _, step := range c.Steps {
+		if a, ok := step.(*kernel.AttendStep); ok {
+			p := c.Pasts.Of[a.Past]
+			from, _ := a.Span(c.At)
+			if c.At+1-from > longest || p.Key > widest || p.Value > widest {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inside makes what the card has of earlier tokens that of the caller.
+func (e *Engine) inside(c *kernel.Chain) bool {
+	if e.resident != nil && (e.resident.of != c.Pasts || len(e.resident.matrices) != len(c.Widths)) {
+		e.leave()
+	}
+	if e.resident == nil {
+		var l layout
+		r := &resident{of: c.Pasts, at: -1}
+		r.place(&l, c)
+		if !e.room(nil) {
+			return false
+		}
+		var ok bool
+		if r.memory, ok = e.more(uint64(l)); !ok {
+			return false
+		}
+		l = layout(r.memory.at)
+		r.place(&l, c)
+		e.resident = r
+	}
+	r := e.resident
+	if r.version == c.Pasts.Version && r.at == c.At {
+		return true
+	}
+	for i := range c.Pasts.Of {
+		if !e.past(c, i) {
+			return false
+		}
+	}
+	r.version = c.Pasts.Version
+	return true
+}
+
+// place gives out the memory of what stays.
+func (r *resident) place(l *layout, c *kernel.Chain) {
+	r.matrices, r.past = nil, nil
+	for _, width := range c.Widths {
+		r.matrices = append(r.matrices, l.take(c.Rows*width))
+	}
+	for i := range c.Pasts.Of {
+		p := &c.Pasts.Of[i]
+		keys, values := pastFloats(p, c.Pasts.Length)
+		n := c.Rows * p.Heads
+		r.past = append(r.past, pastAt{l.take(n * keys), l.take(n * values)})
+	}
+}
+
+// past brings the keys and values of an attention.
+func (e *Engine) past(c *kernel.Chain, i int) bool {
+	p, at, s := &c.Pasts.Of[i], e.resident.past[i], e.streams[0]
+	nKeys, nValues := pastFloats(p, c.Pasts.Length)
+	used := (c.At + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows * p.Key
+	for j := range c.Rows * p.Heads {
+		if c.At == 0 {
+			break
+		}
+		keys, vals := p.Of(j/p.Heads, j%p.Heads)
+		if !e.upload(s, at.keys+4*uint64(j*nKeys), values(keys.Factor().Data[:used])) {
+			return false
+		}
+		for d := 0; d < p.Value; d += kernel.PanelRows {
+			from := d * c.Pasts.Length
+			if !e.upload(s, at.values+4*uint64(j*nValues+from), values(vals.Factor().Data[from:from+c.At*kernel.PanelRows])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// vector finds a vector on the card or brings it.
+func (e *Engine) vector(f kernel.Factor) (uint64, bool) {
+	if len(f.Data) == 0 {
+		return 0, true
+	}
+	b, ok := e.keep(f, len(f.Data), 1)
+	return b.at, ok
+}
+
+// step puts a step into a stream.
+func (e *Engine) step(s uintptr, c *kernel.Chain, step kernel.Step) bool {
+	m := e.resident.matrices
+	switch x := step.(type) {
+	case *kernel.NormStep:
+		gamma, ok := e.vector(x.Gamma)
+		width := int32(len(x.Gamma.Data))
+		runs, eps := int32(c.Rows*c.Widths[x.Src])/width, x.Eps
+		return ok && e.launch(s, norms, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&gamma), unsafe.Pointer(&runs),
+			unsafe.Pointer(&width), unsafe.Pointer(&eps))
+	case *kernel.LinearStep:
+		return e.linear(s, c, x)
+	case *kernel.RotateStep:
+		cos, ok := e.vector(x.Cos)
+		sin, both := e.vector(x.Sin)
+		cos, sin = cos+4*uint64(c.At*x.Turned), sin+4*uint64(c.At*x.Turned)
+		heads, dim, turned := int32(c.Rows*x.Heads), int32(x.Dim), int32(x.Turned)
+		return ok && both && e.launch(s, rotates, (int(heads*turned/2)+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&cos), unsafe.Pointer(&sin),
+			unsafe.Pointer(&heads), unsafe.Pointer(&dim), unsafe.Pointer(&turned))
+	case *kernel.AttendStep:
+		return e.attend(s, c, x)
+	case *kernel.GateStep:
+		n := uint64(c.Rows * c.Widths[x.Matrix])
+		return e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&m[x.By]), unsafe.Pointer(&n))
+	case *kernel.AddStep:
+		return e.sum(s, m[x.Dst], m[x.Src], c.Rows*c.Widths[x.Dst])
+	}
+	return false
+}
+
+// linear multiplies rows by a matrix that stays on the card.
+func (e *Engine) linear(s uintptr, c *kernel.Chain, x *kernel.LinearStep) bool {
+	m, n, k := int32(c.Rows), int32(c.Widths[x.Dst]), int32(c.Widths[x.Src])
+	dst, src := e.resident.matrices[x.Dst], e.resident.matrices[x.Src]
+	w, ok := e.keep(x.Weights, int(n), int(k))
+	bias, both := e.vector(x.Bias)
+	if !ok || !both || x.Weights.Layout != kernel.ByPanel {
+		return false
+	}
+	b := factorOf(x.Weights, w.at, int(n), int(k))
+	if bias == 0 && (m+127)/128*((n+127)/128) >= busyTiles {
+		return e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}) && e.pack(s, e.a.at, src, int(m), int(k)) &&
+			e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All)
+	}
+	return e.launch(s, thin, (int(m)+31)/32, (int(n)+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&b), unsafe.Pointer(&bias),
+		unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k))
+}
+
+// attend stores keys and values, and lets the queries attend to them.
+func (e *Engine) attend(s uintptr, c *kernel.Chain, x *kernel.AttendStep) bool {
+	p, at, m := &c.Pasts.Of[x.Past], e.resident.past[x.Past], e.resident.matrices
+	from, first := x.Span(c.At)
+	a := attend{
+		out: m[x.Dst], keys: at.keys, values: at.values, q: m[x.Queries], k: m[x.Keys], v: m[x.Values],
+		rows: int32(c.Rows), heads: int32(x.Heads), shared: int32(x.Heads / p.Heads), key: int32(p.Key), value: int32(p.Value),
+		longest: int32(c.Pasts.Length), from: int32(from), first: int32(first), at: int32(c.At), scale: x.Scale,
+	}
+	n := c.Rows * p.Heads * (p.Key + p.Value)
+	return e.launch(s, keeps, (n+255)/256, 1, unsafe.Pointer(&a)) && e.launch(s, attends, x.Heads, c.Rows, unsafe.Pointer(&a))
+}

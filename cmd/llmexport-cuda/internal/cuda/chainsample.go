@@ -1,0 +1,95 @@
+package cuda
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// chainOf is a layer of attention and one of an MLP, of random sizes, over pasts of pastTokens tokens. Calls with the same numbers return equal ones.
+func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
+	r := rand.New(rand.NewPCG(9, seed))
+	rows, kv, shared, dim := 1+r.IntN(40), 1+r.IntN(3), 1+r.IntN(3), 2*(1+r.IntN(48))
+	hidden, wide, length := 1+r.IntN(90), 1+r.IntN(600), pastTokens+tokens
+	window, heads, bias := 0, kv*shared, seed%3 == 1
+	if seed%2 == 1 {
+		window = 1 + r.IntN(90)
+	}
+	small := func(n int) []float32 { // with denormals
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = r.Float32()*2 - 1
+			if r.IntN(40) == 0 {
+				x[i] *= 1e-39
+			}
+		}
+		return x
+	}
+	linear := func(dst, src, n, k int) kernel.Step {
+		p := new(kernel.Packed)
+		p.Pack(small(n*k), n, k, k)
+		l := &kernel.LinearStep{Dst: dst, Src: src, Weights: p.Factor()}
+		if bias {
+			l.Bias = kernel.Vector(small(n))
+		}
+		return l
+	}
+	turned := 2 * (1 + r.IntN(dim/2))
+	cos, sin := kernel.Vector(small(length*turned)), kernel.Vector(small(length*turned))
+	c := &kernel.Chain{
+		Rows: rows, At: pastTokens, Widths: []int{hidden, hidden, heads * dim, kv * dim, kv * dim, wide, wide, hidden}, States: small(rows * hidden),
+		Steps: []kernel.Step{
+			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(small(hidden)), Eps: 1e-6},
+			linear(2, 1, heads*dim, hidden), linear(3, 1, kv*dim, hidden), linear(4, 1, kv*dim, hidden),
+			&kernel.NormStep{Dst: 2, Src: 2, Gamma: kernel.Vector(small(dim)), Eps: 1e-5},
+			&kernel.RotateStep{Matrix: 2, Heads: heads, Dim: dim, Turned: turned, Cos: cos, Sin: sin},
+			&kernel.RotateStep{Matrix: 3, Heads: kv, Dim: dim, Turned: turned, Cos: cos, Sin: sin},
+			&kernel.AttendStep{Dst: 2, Queries: 2, Keys: 3, Values: 4, Heads: heads, Scale: .3, Span: func(at int) (from, first int) {
+				if window > 0 {
+					first = max(0, at-window+1)
+					from = max(0, at/64*64-window+1) / kernel.PanelRows * kernel.PanelRows
+				}
+				return from, first
+			}},
+			linear(7, 2, hidden, heads*dim), &kernel.AddStep{Dst: 0, Src: 7},
+			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(small(hidden)), Eps: 1e-6},
+			linear(5, 1, wide, hidden), linear(6, 1, wide, hidden), &kernel.GateStep{Matrix: 5, By: 6},
+			linear(7, 5, hidden, wide), &kernel.AddStep{Dst: 0, Src: 7},
+		},
+	}
+	keys, vals := make([]kernel.Packed, rows*kv), make([]kernel.Packed, rows*kv)
+	for i := range keys {
+		keys[i].Resize(length, dim)
+		vals[i].Resize(dim, length)
+		for at := range pastTokens {
+			keys[i].SetRow(at, small(dim))
+			vals[i].SetColumn(at, small(dim))
+		}
+	}
+	c.Pasts = &kernel.Pasts{Windows: rows, Length: length, Version: kernel.NewVersion(), Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
+		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
+			return &keys[window*kv+head], &vals[window*kv+head]
+		}}}}
+	return c
+}
+
+// measureChain takes three tokens of several windows through two layers.
+func (e *Engine) measureChain(seed uint64, times int) MeasuredWork {
+	const past, tokens = 300, 3
+	c := chainOf(seed, past, tokens)
+	for range tokens - 1 {
+		c.Do()
+		c.At++
+	}
+	before := slices.Clone(c.States)
+	fresh := func() kernel.Work {
+		w := *c
+		w.States = slices.Clone(before)
+		return &w
+	}
+	m := e.measureWork("chain", Shape{c.Rows, c.Widths[0]}, fresh, func(w kernel.Work) { w.(*kernel.Chain).Do() },
+		func(w kernel.Work) []float32 { return w.(*kernel.Chain).States }, times)
+	e.Forget(c.Pasts)
+	return m
+}

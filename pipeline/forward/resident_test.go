@@ -1,0 +1,92 @@
+package forward
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// remote is a device that computes some chains, with keys and values of its own.
+type remote struct {
+	left, done, forgotten int
+	version               uint64
+	own                   map[[3]int]*[2]kernel.Packed // by attention, window and head
+}
+
+func (d *remote) Compute(w kernel.Work) bool {
+	c, ok := w.(*kernel.Chain)
+	if !ok || d.left == 0 {
+		return false
+	}
+	d.left--
+	d.done++
+	if d.version != c.Pasts.Version {
+		d.version, d.own = c.Pasts.Version, map[[3]int]*[2]kernel.Packed{}
+	}
+	mine, pasts := *c, *c.Pasts
+	pasts.Of = nil
+	for i, p := range c.Pasts.Of {
+		of := p.Of
+		p.Of = func(window, head int) (*kernel.Packed, *kernel.Packed) {
+			key := [3]int{i, window, head}
+			if d.own[key] == nil {
+				keys, values := of(window, head)
+				d.own[key] = &[2]kernel.Packed{clonePacked(keys), clonePacked(values)}
+			}
+			return &d.own[key][0], &d.own[key][1]
+		}
+		pasts.Of = append(pasts.Of, p)
+	}
+	mine.Pasts = &pasts
+	mine.Do()
+	return true
+}
+
+func clonePacked(p *kernel.Packed) (c kernel.Packed) {
+	c.Resize(p.Rows(), p.Cols())
+	copy(c.Factor().Data, p.Factor().Data)
+	return c
+}
+
+func (*remote) Settle([]float32) error { return nil }
+func (d *remote) Forget(*kernel.Pasts) { d.forgotten++ }
+
+// Windows that grow on a device have the same bits, also if it fails after some tokens, whose keys and values are lost then.
+func TestResident(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join(familiesDir, "*", "model.safetensors"))
+	check(t, err)
+	defer kernel.SetDevice(nil)
+	resident := 0
+	for i, file := range dirs {
+		name := filepath.Base(filepath.Dir(file))
+		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "mistral" {
+			continue
+		}
+		d, src := openSource(t, filepath.Dir(file))
+		windows := randomTokens(d.Vocab, 3, 80)
+		m := newModel(t, d, src, 2)
+		m.Keep(1 << 30)
+		kernel.SetDevice(nil)
+		want := grown(t, m, windows, 3)
+		for _, left := range []int{0, 2, 1 << 30} {
+			device := &remote{left: left}
+			kernel.SetDevice(device)
+			got := grown(t, m, windows, 3)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: other logits with %d tokens on a device", name, device.done)
+			}
+			if left == 2 && device.done == 2 {
+				resident++
+				if device.forgotten != 1 {
+					t.Errorf("%s: the device was told %d times to forget", name, device.forgotten)
+				}
+			}
+		}
+	}
+	if resident < 4 {
+		t.Errorf("%d families on a device", resident)
+	}
+	t.Logf("%d families on a device", resident)
+}

@@ -1,0 +1,148 @@
+package kernel
+
+// Chain is operations one after the other on rows, the next token of each of several windows, for a [Device] that keeps what lies between
+// them. Results have the bits of the functions of this package that the steps name.
+type Chain struct {
+	Rows, At int       // windows, and the tokens of each of them before this one
+	Widths   []int     // of the matrices [Rows, width], which the steps name by their index
+	States   []float32 // matrix 0, before and after all steps
+	Steps    []Step
+	Pasts    *Pasts
+}
+
+// Multiplications implements [Work].
+func (c *Chain) Multiplications() (n int) {
+	for _, s := range c.Steps {
+		if l, ok := s.(*LinearStep); ok {
+			n += c.Rows * c.Widths[l.Dst] * c.Widths[l.Src]
+		}
+	}
+	return n
+}
+
+// Pasts are the keys and values of the earlier tokens of all windows. The device adds those of every [Chain] to its own copy, not to the
+// caller's: if it fails, the caller computes them again.
+type Pasts struct {
+	Windows, Length int // the most tokens of a window
+	// Version names what is in memory here, see [NewVersion]: a device that has another one, or another number of tokens, is given it.
+	Version uint64
+	Of      []Past // of each attention
+}
+
+// Past is that of an attention.
+type Past struct {
+	Heads, Key, Value int // key heads, and the widths of their keys and values
+	// Of returns keys [Length, Key] and values [Value, Length] of a head in a window.
+	Of func(window, head int) (keys, values *Packed)
+}
+
+// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep] or [*AddStep].
+type Step interface{ step() }
+
+// NormStep is [RMSNormRows] of runs as long as Gamma.
+type NormStep struct {
+	Dst, Src int
+	Gamma    Factor // a vector
+	Eps      float32
+}
+
+// LinearStep is Dst = Src · Weightsᵀ + Bias.
+type LinearStep struct {
+	Dst, Src      int
+	Weights, Bias Factor // Bias is a vector, or has no Data
+}
+
+// RotateStep is [RotateHeads] of all rows, in place, with the angles of At.
+type RotateStep struct {
+	Matrix, Heads, Dim, Turned int
+	Cos, Sin                   Factor // vectors: [positions, Turned]
+}
+
+// AttendStep adds keys and values to the past, and computes the attention of queries [Rows, Heads*Key] over it: of Heads/Past.Heads
+// adjacent heads over the same keys.
+type AttendStep struct {
+	Dst, Queries, Keys, Values int
+	Past, Heads                int
+	Scale                      float32 // of queries
+	// Span returns the first position that sums have, and the first that a token at a position attends to.
+	Span func(at int) (from, first int)
+}
+
+// GateStep multiplies [SiLU] of a matrix, in place, by another one.
+type GateStep struct{ Matrix, By int }
+
+// AddStep is [Add] of Src to Dst.
+type AddStep struct{ Dst, Src int }
+
+func (*NormStep) step()   {}
+func (*LinearStep) step() {}
+func (*RotateStep) step() {}
+func (*AttendStep) step() {}
+func (*GateStep) step()   {}
+func (*AddStep) step()    {}
+
+// Vector is a vector as a device takes it, under a new version.
+func Vector(x []float32) Factor {
+	if len(x) == 0 {
+		return Factor{}
+	}
+	return Factor{Data: x, Layout: ByPosition, Stride: len(x), Version: NewVersion()}
+}
+
+// Do is what a device computes, in this memory: keys and values are stored in those of the pasts.
+func (c *Chain) Do() {
+	matrices := make([][]float32, len(c.Widths))
+	for i, width := range c.Widths {
+		matrices[i] = make([]float32, c.Rows*width)
+	}
+	copy(matrices[0], c.States)
+	for _, step := range c.Steps {
+		switch x := step.(type) {
+		case *NormStep:
+			RMSNormRows(matrices[x.Dst], matrices[x.Src], x.Gamma.Data, len(matrices[x.Src])/len(x.Gamma.Data), x.Eps)
+		case *LinearStep:
+			n, k := c.Widths[x.Dst], c.Widths[x.Src]
+			p := Packed{panels: x.Weights.Data, rows: n, cols: k}
+			p.MulT(matrices[x.Dst], matrices[x.Src], c.Rows, n, k, 0, n)
+			for r := 0; r < c.Rows && x.Bias.Data != nil; r++ {
+				y := matrices[x.Dst][r*n : (r+1)*n]
+				Add(y, y, x.Bias.Data)
+			}
+		case *RotateStep:
+			width, at := x.Heads*x.Dim, c.At*x.Turned
+			for r := range c.Rows {
+				row := matrices[x.Matrix][r*width : (r+1)*width]
+				RotateHeads(row, row, x.Cos.Data[at:at+x.Turned], x.Sin.Data[at:at+x.Turned], x.Heads, x.Dim)
+			}
+		case *AttendStep:
+			c.attend(x, matrices)
+		case *GateStep:
+			m := matrices[x.Matrix]
+			SiLU(m, m)
+			Mul(m, m, matrices[x.By])
+		case *AddStep:
+			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
+		}
+	}
+	copy(c.States, matrices[0])
+}
+
+func (c *Chain) attend(x *AttendStep, matrices [][]float32) {
+	p := &c.Pasts.Of[x.Past]
+	from, first := x.Span(c.At)
+	n, shared := c.At+1, x.Heads/p.Heads
+	q, scores := make([]float32, p.Key), make([]float32, n)
+	for h := range c.Rows * x.Heads {
+		row, head := h/x.Heads, h%x.Heads
+		keys, values := p.Of(row, head/shared)
+		if own := row*p.Heads + head/shared; head%shared == 0 {
+			keys.SetRow(c.At, matrices[x.Keys][own*p.Key:][:p.Key])
+			values.SetColumn(c.At, matrices[x.Values][own*p.Value:][:p.Value])
+		}
+		Scale(q, matrices[x.Queries][h*p.Key:][:p.Key], x.Scale)
+		keys.MulT(scores, q, 1, n, p.Key, from, n)
+		Softmax(scores[first:])
+		clear(scores[from:first])
+		values.MulTSpan(matrices[x.Dst][h*p.Value:][:p.Value], scores[from:], 1, p.Value, n, from, n)
+	}
+}
