@@ -49,17 +49,18 @@ type Engine struct {
 	least   int                 // of multiplications
 
 	mu     sync.Mutex
-	failed error             // of the first call that failed; the card is not used afterwards
-	limit  uint64            // of all buffers
-	piece  int               // bytes, see pieceBytes
-	a, b   buffer            // factors that are not kept
-	inA    uint64            // the version of what is in a, or 0
-	raw    buffer            // rows as they come
-	c      buffer            // results
-	part   buffer            // the result of a part
-	kept   map[uint64]*kept  // factors by version
-	held   map[*float32]held // results that stay, by their first element
-	wide   bool              // tiles have 256 rows
+	failed error               // of the first call that failed; the card is not used afterwards
+	limit  uint64              // of all buffers
+	piece  int                 // bytes, see pieceBytes
+	a, b   buffer              // factors that are not kept
+	inA    uint64              // the version of what is in a, or 0
+	raw    buffer              // rows as they come
+	c      buffer              // results
+	part   buffer              // the result of a part
+	kept   map[uint64]*kept    // factors by version
+	held   map[*float32]held   // results that stay, by their first element
+	idle   map[uint64][]uint64 // memory that waits to be used again, by its size
+	wide   bool                // tiles have 256 rows
 
 	resident *resident // of chains, or nil
 
@@ -122,7 +123,8 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{}}
+	e := &Engine{card: card, driver: d, least: leastWork, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
+		idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
 	}

@@ -1,16 +1,29 @@
 package cuda
 
 import (
+	"math/bits"
+
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // buffer is memory of the card.
 type buffer struct{ at, size uint64 }
 
+// staleWork is after how much other work a factor is hardly used again, and gives its memory to another one.
+const staleWork = 2048
+
+// sizeOf is the size of a buffer for n bytes: one of eight between powers of two, so that others find it of use.
+func sizeOf(n uint64) uint64 {
+	n = max(n, 256)
+	step := uint64(1) << (bits.Len64(n-1) - 4)
+	return (n + step - 1) / step * step
+}
+
 // kept is a factor that is on the card for other products.
 type kept struct {
 	buffer
-	used int64 // the product that used it last, see Spent
+	bytes uint64 // of the factor
+	used  int64  // the product that used it last, see Spent
 }
 
 // held is a result that stays on the card.
@@ -26,8 +39,10 @@ func (e *Engine) scratch() []*buffer { return []*buffer{&e.a, &e.b, &e.c, &e.raw
 func (e *Engine) room(sizes map[*buffer]uint64) bool {
 	need, least := uint64(0), uint64(0)
 	for _, b := range e.scratch() {
-		need += max(b.size, sizes[b])
-		least += sizes[b]
+		if sizes[b] > 0 {
+			least += sizeOf(sizes[b])
+		}
+		need += max(b.size, sizeOf(sizes[b]))
 	}
 	if !e.within(need) { // only what this product needs
 		if !e.within(least) {
@@ -53,8 +68,8 @@ func (e *Engine) room(sizes map[*buffer]uint64) bool {
 	return true
 }
 
-// within gives factors up that other products used, those used least recently first, until so many bytes of other buffers are within
-// the limit, and reports whether they are.
+// within gives up memory that waits to be used again, and factors that other products used, those used least recently first, until so many
+// bytes of other buffers are within the limit, and reports whether they are.
 func (e *Engine) within(need uint64) bool {
 	for _, h := range e.held {
 		need += h.size
@@ -65,47 +80,94 @@ func (e *Engine) within(need uint64) bool {
 	if e.resident != nil {
 		need += e.resident.memory.size
 	}
+	if need+e.idleBytes() > e.limit {
+		e.drain()
+	}
 	for need > e.limit {
-		oldest := uint64(0)
-		for version, k := range e.kept {
-			if k.used != e.spent.Products && (oldest == 0 || k.used < e.kept[oldest].used) {
-				oldest = version
-			}
-		}
+		oldest := e.oldest(func(k *kept) bool { return k.used != e.spent.Products })
 		if oldest == 0 {
 			return false
 		}
 		need -= e.kept[oldest].size
 		e.release(&e.kept[oldest].buffer)
 		delete(e.kept, oldest)
+		e.drain()
 	}
 	return true
 }
 
+// oldest is the version of the factor that was used least recently of those that f takes, or 0.
+func (e *Engine) oldest(f func(k *kept) bool) (oldest uint64) {
+	for version, k := range e.kept {
+		if f(k) && (oldest == 0 || k.used < e.kept[oldest].used) {
+			oldest = version
+		}
+	}
+	return oldest
+}
+
+// idleBytes is the size of the memory that waits to be used again.
+func (e *Engine) idleBytes() (n uint64) {
+	for size, list := range e.idle {
+		n += size * uint64(len(list))
+	}
+	return n
+}
+
+// drain gives memory that waits to be used again to the driver.
+func (e *Engine) drain() {
+	for size, list := range e.idle {
+		for _, at := range list {
+			if e.failed == nil {
+				e.do("cuMemFree", e.driver.free(at))
+			}
+		}
+		delete(e.idle, size)
+	}
+}
+
 // more makes a buffer besides those of all products, if the limit allows that.
 func (e *Engine) more(n uint64) (b buffer, ok bool) {
-	need := n
+	size := sizeOf(n)
+	if len(e.idle[size]) == 0 {
+		if v := e.oldest(func(k *kept) bool { return k.size == size && k.used < e.spent.Products-staleWork }); v != 0 {
+			e.release(&e.kept[v].buffer)
+			delete(e.kept, v)
+		}
+	}
+	if len(e.idle[size]) > 0 {
+		return b, e.allocate(&b, n)
+	}
+	need := size
 	for _, s := range e.scratch() {
 		need += s.size
 	}
 	return b, e.within(need) && e.allocate(&b, n)
 }
 
+// allocate makes a buffer for n bytes: of memory that waits to be used again, as asking the driver takes longer than most products.
 func (e *Engine) allocate(b *buffer, n uint64) bool {
-	if rc := e.driver.alloc(&b.at, n); rc == outOfMemory { // another program took it
-		b.at = 0
-		return false
-	} else if !e.do("cuMemAlloc", rc) {
+	b.size = sizeOf(n)
+	if list := e.idle[b.size]; len(list) > 0 {
+		b.at, e.idle[b.size] = list[len(list)-1], list[:len(list)-1]
+		return true
+	}
+	rc := e.driver.alloc(&b.at, b.size)
+	if rc == outOfMemory {
+		e.drain()
+		rc = e.driver.alloc(&b.at, b.size)
+	}
+	if rc == outOfMemory || !e.do("cuMemAlloc", rc) { // another program took it
+		*b = buffer{}
 		return false
 	}
-	b.size = n
 	return true
 }
 
-// release gives memory back, when products that use it are finished. That of a card that failed is left to the end of the program.
+// release lets memory wait to be used again, when products that use it are finished. That of a card that failed is left to the end of the program.
 func (e *Engine) release(b *buffer) {
 	if b.at != 0 && e.failed == nil && e.do("cuEventSynchronize", e.driver.await(e.done)) {
-		e.do("cuMemFree", e.driver.free(b.at))
+		e.idle[b.size] = append(e.idle[b.size], b.at)
 	}
 	*b = buffer{}
 }
@@ -119,14 +181,14 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 	size := bytesOf(f, rows, k)
 	if at := e.kept[f.Version]; at != nil {
 		at.used = e.spent.Products
-		return at.buffer, at.size == size
+		return at.buffer, at.bytes == size
 	}
 	b, ok := e.more(size)
 	if !ok || !e.bring(b.at, f, rows, k) {
 		e.release(&b)
 		return buffer{}, false
 	}
-	e.kept[f.Version] = &kept{b, e.spent.Products}
+	e.kept[f.Version] = &kept{b, size, e.spent.Products}
 	return b, true
 }
 

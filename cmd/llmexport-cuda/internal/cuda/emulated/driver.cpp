@@ -257,6 +257,8 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto c = arg<Choice>(a, 0);
     int turn = arg<int>(a, 1), from = arg<int>(a, 2);
     g = [=] { choose(c, turn, from); };
+    break;
+  }
   case NORMS: {
     auto src = arg<float*>(a, 1), gamma = arg<float*>(a, 2);
     int runs = arg<int>(a, 3), width = arg<int>(a, 4);
