@@ -136,7 +136,8 @@ func (c *Cache) Reset(windows int) {
 	c.windows, c.at = windows, 0
 	c.tokens = make([][]int32, windows)
 	if c.resident != nil {
-		c.resident.used, c.resident.Pasts.Version = false, kernel.NewVersion()
+		c.resident.used = false
+		c.resident.Pasts.Version, c.resident.Pasts.Filled = kernel.NewVersion(), 0
 	}
 }
 
@@ -172,6 +173,9 @@ func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]floa
 		}
 	}
 	c.at = n
+	if c.resident != nil {
+		c.resident.Pasts.Filled = n
+	}
 	return last, context.Cause(ctx)
 }
 

@@ -44,7 +44,7 @@ const (
 func newResident(ctx context.Context, c *Cache) (*resident, error) {
 	m := c.model
 	r := &resident{model: m, matrices: map[place]int{}}
-	r.Pasts = &kernel.Pasts{Length: c.length, Version: kernel.NewVersion()}
+	r.Pasts = &kernel.Pasts{Length: c.length, Version: kernel.NewVersion(), Filled: c.at}
 	if m.decoder.Side != 0 {
 		return nil, nil
 	}

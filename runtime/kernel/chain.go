@@ -24,8 +24,10 @@ func (c *Chain) Multiplications() (n int) {
 // caller's: if it fails, the caller computes them again.
 type Pasts struct {
 	Windows, Length int // the most tokens of a window
-	// Version names what is in memory here, see [NewVersion]: a device that has another one, or another number of tokens, is given it.
+	// Version names what is in memory here, see [NewVersion], the keys and values of Filled tokens of every window: a device that has none, or
+	// those of another version, is given them.
 	Version uint64
+	Filled  int
 	Of      []Past // of each attention
 }
 

@@ -89,7 +89,7 @@ func fits(c *kernel.Chain) bool {
 	return true
 }
 
-// inside makes what the card has of earlier tokens that of the caller.
+// inside brings the keys and values of earlier tokens to the card, unless it has them. It reports false if nobody has them.
 func (e *Engine) inside(c *kernel.Chain) bool {
 	if e.resident != nil && (e.resident.of != c.Pasts || len(e.resident.matrices) != len(c.Widths)) {
 		e.leave()
@@ -112,6 +112,9 @@ func (e *Engine) inside(c *kernel.Chain) bool {
 	r := e.resident
 	if r.version == c.Pasts.Version && r.at == c.At {
 		return true
+	}
+	if c.At != c.Pasts.Filled { // of later tokens the caller has none
+		return false
 	}
 	for i := range c.Pasts.Of {
 		if !e.past(c, i) {

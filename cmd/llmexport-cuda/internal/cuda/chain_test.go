@@ -31,6 +31,9 @@ func TestChains(t *testing.T) {
 			if e.resident != nil {
 				t.Fatal("memory is left")
 			}
+			if got.At--; e.Compute(got) {
+				t.Error("tokens were followed by another one, and nobody has their keys and values")
+			}
 		}
 	}
 }

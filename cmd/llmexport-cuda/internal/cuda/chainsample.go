@@ -67,7 +67,7 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 			vals[i].SetColumn(at, small(dim))
 		}
 	}
-	c.Pasts = &kernel.Pasts{Windows: rows, Length: length, Version: kernel.NewVersion(), Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
+	c.Pasts = &kernel.Pasts{Windows: rows, Length: length, Version: kernel.NewVersion(), Filled: pastTokens, Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
 		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
 			return &keys[window*kv+head], &vals[window*kv+head]
 		}}}}
@@ -82,6 +82,7 @@ func (e *Engine) measureChain(seed uint64, times int) MeasuredWork {
 		c.Do()
 		c.At++
 	}
+	c.Pasts.Filled = c.At
 	before := slices.Clone(c.States)
 	fresh := func() kernel.Work {
 		w := *c
