@@ -66,6 +66,8 @@ func TestShared(t *testing.T) {
 		"SincosLimit": "Sincos", "PanelRows": "Packed",
 		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload",
 		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "",
+		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
+		"AttendStep": "steps", "GateStep": "steps", "Vector": "steps",
 	}
 	names, err := filepath.Glob("*.go")
 	if err != nil {
