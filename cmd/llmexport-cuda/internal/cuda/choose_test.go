@@ -114,7 +114,7 @@ func TestChoose(t *testing.T) {
 			for _, x := range d.Runs {
 				sum := uint64(0)
 				for _, n := range e.choiceSizes(d, []kernel.Mixed{x}, true) {
-					sum += n
+					sum += sizeOf(n)
 				}
 				e.limit = max(e.limit, sum)
 			}

@@ -104,7 +104,7 @@ func TestRefine(t *testing.T) {
 			for _, x := range d.Runs {
 				sum := uint64(0)
 				for _, n := range e.refinementSizes(d, []kernel.Run{x}, true) {
-					sum += n
+					sum += sizeOf(n)
 				}
 				e.limit = max(e.limit, sum)
 			}
