@@ -231,7 +231,6 @@ func (m *Model) turned(of *arch.Rope, tokens int) *angles {
 // the device does not: then states are as before, and the keys and values of earlier tokens may be lost.
 func (r *resident) advance(ctx context.Context, h []float32, at int) bool {
 	n := len(h) / r.Widths[0]
-	r.Pasts.Windows = n
 	r.Rows, r.At, r.States = n, at, slices.Clone(h)
 	if !kernel.Offload(&r.Chain) || slices.ContainsFunc(r.States, func(x float32) bool { return x-x != 0 }) {
 		return false // the bits of NaN are not those of a CPU

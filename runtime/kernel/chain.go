@@ -23,7 +23,7 @@ func (c *Chain) Multiplications() (n int) {
 // Pasts are the keys and values of the earlier tokens of all windows. The device adds those of every [Chain] to its own copy, not to the
 // caller's: if it fails, the caller computes them again.
 type Pasts struct {
-	Windows, Length int // the most tokens of a window
+	Length int // the most tokens of a window
 	// Version names what is in memory here, see [NewVersion], the keys and values of Filled tokens of every window: a device that has none, or
 	// those of another version, is given them.
 	Version uint64

@@ -17,6 +17,7 @@ const busyTiles = 96
 type resident struct {
 	of       *kernel.Pasts
 	version  uint64
+	rows     int // windows that there is room for
 	at       int // tokens of every window
 	memory   buffer
 	matrices []uint64
@@ -91,12 +92,12 @@ func fits(c *kernel.Chain) bool {
 
 // inside brings the keys and values of earlier tokens to the card, unless it has them. It reports false if nobody has them.
 func (e *Engine) inside(c *kernel.Chain) bool {
-	if e.resident != nil && (e.resident.of != c.Pasts || len(e.resident.matrices) != len(c.Widths)) {
+	if e.resident != nil && (e.resident.of != c.Pasts || e.resident.rows < c.Rows) {
 		e.leave()
 	}
 	if e.resident == nil {
 		var l layout
-		r := &resident{of: c.Pasts, at: -1}
+		r := &resident{of: c.Pasts, rows: c.Rows, at: -1}
 		r.place(&l, c)
 		if !e.room(nil) {
 			return false

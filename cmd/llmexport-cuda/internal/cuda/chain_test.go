@@ -16,11 +16,19 @@ func TestChains(t *testing.T) {
 			past = 600 // more than two segments
 		}
 		got, want := chainOf(uint64(s), past, tokens), chainOf(uint64(s), past, tokens)
+		few := *got // the first window alone
+		few.Rows, few.States = 1, slices.Clone(got.States[:got.Widths[0]])
+		if !e.Compute(&few) {
+			t.Fatalf("chain %d of one row: not computed, %v", s, e.Err())
+		}
 		for range tokens {
 			want.Do()
 			if ok := e.Compute(got); !ok || differ(got.States, want.States) > 0 {
 				t.Fatalf("chain %d of %d rows at %d, widths %v: computed %v, %d of %d elements differ", s, got.Rows, got.At, got.Widths, ok,
 					differ(got.States, want.States), len(want.States))
+			}
+			if e.resident.rows != got.Rows {
+				t.Fatalf("chain %d: room for %d rows of %d", s, e.resident.rows, got.Rows)
 			}
 			got.At++
 			want.At++

@@ -67,7 +67,7 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 			vals[i].SetColumn(at, small(dim))
 		}
 	}
-	c.Pasts = &kernel.Pasts{Windows: rows, Length: length, Version: kernel.NewVersion(), Filled: pastTokens, Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
+	c.Pasts = &kernel.Pasts{Length: length, Version: kernel.NewVersion(), Filled: pastTokens, Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
 		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
 			return &keys[window*kv+head], &vals[window*kv+head]
 		}}}}
