@@ -149,20 +149,6 @@ func TestChoose(t *testing.T) {
 // TestChooseFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
 func TestChooseFails(t *testing.T) {
 	d := randomChoice(rand.New(rand.NewPCG(22, 1)), true, false)
-	e, got := engine(t), cloneChoice(d)
-	e.Bound(1000)
-	if e.Compute(got) || e.Err() != nil || !sameChoice(got, d) {
-		t.Errorf("a choice that does not fit was computed, or failed, or changed something: %v", e.Err())
-	}
-	calls := 0
-	for failed := true; failed; calls++ {
-		e := engine(t)
-		failed = !failAt(e, calls, func() bool { return e.Compute(got) })
-		if failed && (e.Err() == nil || !sameChoice(got, d) || e.Compute(got)) {
-			t.Fatalf("call %d failed: no error, or something changed, or the card was used afterwards: %v", calls, e.Err())
-		}
-	}
-	if calls < 40 || sameChoice(got, d) {
-		t.Errorf("a choice made %d calls, and did nothing: %v", calls-1, sameChoice(got, d))
-	}
+	got := cloneChoice(d)
+	failsWhole(t, "a choice", func(e *Engine) bool { return e.Compute(got) }, func() bool { return sameChoice(got, d) })
 }

@@ -136,20 +136,27 @@ func TestRefine(t *testing.T) {
 // TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
 func TestRefineFails(t *testing.T) {
 	d := randomRefinement(rand.New(rand.NewPCG(15, 1)), true, false)
-	e, got := engine(t), cloneRefinement(d)
+	got := cloneRefinement(d)
+	failsWhole(t, "a refinement", func(e *Engine) bool { return e.Compute(got) }, func() bool { return sameRuns(got, d) })
+}
+
+// failsWhole requires that work changes nothing where memory does not suffice, and where any call of the driver fails.
+func failsWhole(t *testing.T, what string, compute func(*Engine) bool, same func() bool) {
+	t.Helper()
+	e := engine(t)
 	e.Bound(1000)
-	if e.Compute(got) || e.Err() != nil || !sameRuns(got, d) {
-		t.Errorf("a refinement that does not fit was computed, or failed, or changed something: %v", e.Err())
+	if compute(e) || e.Err() != nil || !same() {
+		t.Errorf("%s that does not fit was computed, or failed, or changed something: %v", what, e.Err())
 	}
 	calls := 0
 	for failed := true; failed; calls++ {
 		e := engine(t)
-		failed = !failAt(e, calls, func() bool { return e.Compute(got) })
-		if failed && (e.Err() == nil || !sameRuns(got, d) || e.Compute(got)) {
+		failed = !failAt(e, calls, func() bool { return compute(e) })
+		if failed && (e.Err() == nil || !same() || compute(e)) {
 			t.Fatalf("call %d failed: no error, or something changed, or the card was used afterwards: %v", calls, e.Err())
 		}
 	}
-	if calls < 40 || sameRuns(got, d) {
-		t.Errorf("a refinement made %d calls, and did nothing: %v", calls-1, sameRuns(got, d))
+	if calls < 40 || same() {
+		t.Errorf("%s made %d calls, and did nothing: %v", what, calls-1, same())
 	}
 }
