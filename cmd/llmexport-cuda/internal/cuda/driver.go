@@ -27,6 +27,7 @@ type driver struct {
 	after         func(stream, e uintptr, flags uint32) int32
 	load          func(module *uintptr, ptx *byte) int32
 	function      func(f *uintptr, module uintptr, name string) int32
+	setFunction   func(f uintptr, which, v int32) int32
 	memory        func(free, total *uint64) int32
 	alloc         func(p *uint64, n uint64) int32
 	free          func(p uint64) int32
@@ -49,7 +50,7 @@ func open(library string) (*driver, error) {
 		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent,
 		"cuStreamCreate": &d.newStream, "cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
 		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
-		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuMemGetInfo_v2": &d.memory, "cuMemAlloc_v2": &d.alloc,
+		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory, "cuMemAlloc_v2": &d.alloc,
 		"cuMemFree_v2": &d.free, "cuMemcpyHtoDAsync_v2": &d.toDevice, "cuMemcpyDtoHAsync_v2": &d.toHost, "cuLaunchKernel": &d.launch,
 	} {
 		at, err := purego.Dlsym(lib, name)
@@ -77,6 +78,7 @@ type Card struct {
 	Major, Minor int    // the compute capability
 	Memory       uint64 // bytes
 	Processors   int    // multiprocessors
+	Shared       int    // the most bytes of shared memory that a block of threads may have
 	Clock        int    // their highest, kHz
 	Driver       int    // the newest CUDA release that the driver knows, 13000 for 13.0
 }
@@ -86,12 +88,12 @@ func (c Card) String() string {
 		c.Driver/1000, c.Driver%1000/10)
 }
 
-const clockRate, multiprocessors, capabilityMajor, capabilityMinor = 13, 16, 75, 76 // attributes
+const clockRate, multiprocessors, capabilityMajor, capabilityMinor, sharedMemory = 13, 16, 75, 76, 97 // attributes
 
 // card describes card n and returns its handle.
 func (d *driver) card(n int) (c Card, handle int32, err error) {
 	c.Index = n
-	var version, major, minor, processors, clock int32
+	var version, major, minor, processors, clock, shared int32
 	name := make([]byte, 128)
 	for _, call := range []struct {
 		name string
@@ -104,6 +106,7 @@ func (d *driver) card(n int) (c Card, handle int32, err error) {
 		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&minor, capabilityMinor, handle) }},
 		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&processors, multiprocessors, handle) }},
 		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&clock, clockRate, handle) }},
+		{"cuDeviceGetAttribute", func() int32 { return d.attribute(&shared, sharedMemory, handle) }},
 		{"cuDeviceTotalMem", func() int32 { return d.totalMemory(&c.Memory, handle) }},
 	} {
 		if rc := call.call(); rc != 0 {
@@ -111,7 +114,7 @@ func (d *driver) card(n int) (c Card, handle int32, err error) {
 		}
 	}
 	text, _, _ := strings.Cut(string(name), "\x00")
-	c.Name, c.Major, c.Minor, c.Driver, c.Processors, c.Clock = text, int(major), int(minor), int(version), int(processors), int(clock)
+	c.Name, c.Major, c.Minor, c.Driver, c.Processors, c.Clock, c.Shared = text, int(major), int(minor), int(version), int(processors), int(clock), int(shared)
 	return c, handle, nil
 }
 

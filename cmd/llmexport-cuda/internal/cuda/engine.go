@@ -30,6 +30,10 @@ const (
 	outOfMemory = 2
 	// apart makes streams that wait for no other, withoutTiming events that only order.
 	apart, withoutTiming = 1, 2
+	// mostAdded is an attribute: how many bytes of shared memory launches of a kernel may add.
+	mostAdded = 8
+	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
+	movesShared = 48<<10 + 4*refineColumns*refineColumns
 )
 
 // library is the file name of the driver.
@@ -46,6 +50,7 @@ type Engine struct {
 	driver  *driver
 	context uintptr
 	kernels [len(names)]uintptr // by kind
+	added   [len(names)]uint32  // bytes of shared memory that a launch adds
 	least   int                 // of multiplications
 
 	mu     sync.Mutex
@@ -146,6 +151,12 @@ func Open(n int) (*Engine, error) {
 	for i, name := range names {
 		if rc := d.function(&e.kernels[i], module, name); rc != 0 {
 			return nil, failure("cuModuleGetFunction", rc)
+		}
+	}
+	if card.Shared >= movesShared {
+		e.added[moves] = 4 * refineColumns * refineColumns
+		if rc := d.setFunction(e.kernels[moves], mostAdded, int32(e.added[moves])); rc != 0 {
+			return nil, failure("cuFuncSetAttribute", rc)
 		}
 	}
 	for i := range e.streams {

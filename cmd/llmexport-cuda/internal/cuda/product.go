@@ -240,5 +240,5 @@ func (e *Engine) sum(stream uintptr, dst, src uint64, n int) bool {
 
 // launch starts a kernel.
 func (e *Engine) launch(stream uintptr, kind, x, y int, arguments ...unsafe.Pointer) bool {
-	return e.do("cuLaunchKernel", e.driver.launch(e.kernels[kind], uint32(x), uint32(y), 1, 256, 1, 1, 0, stream, unsafe.Pointer(&arguments[0]), nil))
+	return e.do("cuLaunchKernel", e.driver.launch(e.kernels[kind], uint32(x), uint32(y), 1, 256, 1, 1, e.added[kind], stream, unsafe.Pointer(&arguments[0]), nil))
 }

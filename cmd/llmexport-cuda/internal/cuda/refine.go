@@ -14,6 +14,7 @@ type refinement struct {
 	runs, hessian, sums, totals              uint64
 	cols, pitch, block, sweeps, bits, halves int32
 	ridge                                    float32
+	wide                                     int32
 }
 
 // run is a run of rows on the card.
@@ -140,6 +141,9 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, hessian uin
 		block: int32(w.Block), sweeps: int32(w.Sweeps), bits: int32(w.Bits), ridge: w.Ridge}
 	if w.Half {
 		k.halves = 1
+	}
+	if e.added[moves] > 0 {
+		k.wide = 1
 	}
 	blocks := (longest + refineRows - 1) / refineRows
 	for sweep := range int32(w.Sweeps) {

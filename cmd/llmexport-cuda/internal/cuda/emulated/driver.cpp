@@ -72,6 +72,10 @@ static unsigned __reduce_max_sync(unsigned, unsigned x) {
 static unsigned __reduce_min_sync(unsigned m, unsigned x) { return ~__reduce_max_sync(m, ~x); }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
 
+// added is the shared memory that a launch adds.
+static std::vector<float4> addedMemory;
+static float4* added() { return addedMemory.data(); }
+
 struct Copy { float4* to; const float* from; };
 static std::deque<std::vector<Copy>> groups[threads]; // the last one is not committed
 static uint32_t chance() { // of 16 bits
@@ -181,7 +185,8 @@ int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
 int cuDeviceGetCount(int* n) { *n = 1; return 0; }
 int cuDeviceGet(int* d, int n) { *d = n; return n == 0 ? 0 : 101; }
 int cuDeviceGetName(char* name, int n, int) { strncpy(name, "emulated", n); return 0; }
-int cuDeviceGetAttribute(int* v, int which, int) { *v = which == 75 ? 8 : which == 16 ? 1 : which == 13 ? 1000 : 0; return 0; }
+int cuDeviceGetAttribute(int* v, int which, int) { *v = which == 75 ? 8 : which == 16 ? 1 : which == 13 ? 1000 : which == 97 ? 227 << 10 : 0; return 0; }
+int cuFuncSetAttribute(uintptr_t, int which, int bytes) { return which == 8 && bytes <= 227 << 10 ? 0 : 1; }
 int cuDeviceTotalMem_v2(size_t* n, int) { *n = size_t(8) << 30; return 0; }
 int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
@@ -207,7 +212,7 @@ int cuEventSynchronize(Event* e) { Lock l(one); if (e->of) e->of->until(e->after
 int cuStreamWaitEvent(Stream* s, Event* e, unsigned) { Lock l(one); Event at = *e; if (at.of) put(s, [=] { at.of->until(at.after); }); return 0; }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, Stream* s) { Lock l(one); put(s, [=] { memcpy((void*)to, from, n); }); return 0; }
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, Stream* s) { Lock l(one); put(s, [=] { memcpy(to, (void*)from, n); }); return 0; }
-int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, unsigned, unsigned, unsigned, Stream* s, void** a, void**) {
+int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, unsigned, unsigned, unsigned shared, Stream* s, void** a, void**) {
   Lock l(one);
   auto dst = arg<float*>(a, 0);
   std::function<void()> g;
@@ -291,7 +296,11 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     break;
   }
   }
-  put(s, [=] { body = g; run(gx, gy); });
+  put(s, [=] {
+    addedMemory.assign(shared / sizeof(float4), {NAN, NAN, NAN, NAN});
+    body = g;
+    run(gx, gy);
+  });
   return 0;
 }
 }

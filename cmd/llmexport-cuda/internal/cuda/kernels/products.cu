@@ -20,6 +20,11 @@ __device__ __forceinline__ void copy16(float4* to, const float* from) {
 }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+// added is the shared memory that a launch adds.
+__device__ __forceinline__ float4* added() {
+  extern __shared__ float4 memory[];
+  return memory;
+}
 #endif
 
 // Factor is a matrix whose element (row r, position p) is at r/32*panel + p*step + r%32: panels of 32 rows [panels][k][32], with

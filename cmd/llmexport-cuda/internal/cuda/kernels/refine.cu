@@ -18,6 +18,7 @@ struct Refinement {
   const double* totals;
   int cols, pitch, block, sweeps, bits, half; // pitch is that of the Hessian
   float ridge;
+  int wide; // whether a block of threads has the shared memory for the square of a wide panel
 };
 
 // over is whether a run has nothing to do in a sweep.
@@ -79,8 +80,9 @@ struct Moving {
   unsigned rows[2]; // which rows of the present panel and of the one before have moved
 };
 
-// Panel is a panel of 32 C columns at most: a lane has every 32nd of them. Where there is room, the square is in shared memory.
-template <int C> struct Panel {
+// Panel is a panel of 32 C columns at most: a lane has every 32nd of them. The square is in shared memory if it is KEPT there: beside the
+// changes of rows, or where these need all of that in memory that the launch adds.
+template <int C, bool KEPT> struct Panel {
   Refinement k;
   Run u;
   Moving* s;
@@ -89,15 +91,15 @@ template <int C> struct Panel {
   __device__ __forceinline__ Panel(Refinement k, Run u, Moving* s, int lo)
       : k(k), u(u), s(s), h(k.hessian + (size_t)lo * k.pitch + lo), lo(lo), width(k.block), lane(threadIdx.x % 32), warp(threadIdx.x / 32) {}
 
-  __device__ __forceinline__ float* kept() { return (float*)s->values; }
+  __device__ __forceinline__ float* kept() { return C <= 2 ? (float*)s->values : (float*)added(); }
   // turned are the changes of rows times the square, by column, of the panel of rows whose turn it is. The columns of a warp lie in unlike
   // banks.
   __device__ __forceinline__ float4* turned(int turn, int c) {
     return s->values + (C <= 2 ? 32 * C * 32 * C / 4 : 0) + ((turn * C + c) * 32 + lane) * (ROWS / 4 + 1);
   }
-  __device__ __forceinline__ float square(int p, int j) { return C <= 2 ? kept()[p * 32 * C + j] : damped(k, h, p, j); }
+  __device__ __forceinline__ float square(int p, int j) { return KEPT ? kept()[p * 32 * C + j] : damped(k, h, p, j); }
   __device__ __forceinline__ void keep() {
-    if (C <= 2)
+    if (KEPT)
       for (int i = threadIdx.x; i < width * 32 * C; i += THREADS)
         if (i % (32 * C) < width) kept()[i] = damped(k, h, i / (32 * C), i % (32 * C));
   }
@@ -307,7 +309,7 @@ template <int C> struct Panel {
         #pragma unroll
         for (int c = 0; c < C; c++) {
           int j = c * 32 + lane;
-          if (j > i && (C <= 2 || j < width)) g[c] += square(i, j) * factor;
+          if (j > i && (KEPT || j < width)) g[c] += square(i, j) * factor;
         }
         start = i + 1;
         any = true;
@@ -333,7 +335,7 @@ template <int C> struct Panel {
       if (any) {
         moved |= 1u << r;
         int p = 0;
-        #pragma unroll(C <= 2 ? 8 : 2)
+        #pragma unroll(C <= 2 ? 8 : KEPT ? 4 : 2)
         for (; p + 4 <= width; p += 4) {
           float4 v = s->change[p / 4];
           #pragma unroll
@@ -384,8 +386,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) moves(Refinement k, int
   __shared__ Moving s;
   Run u = k.runs[blockIdx.x];
   if (over(u, sweep)) return;
-  if (k.block <= 64) Panel<2>(k, u, &s, lo).all(sweep);
-  else Panel<4>(k, u, &s, lo).all(sweep);
+  if (k.block <= 64) Panel<2, true>(k, u, &s, lo).all(sweep);
+  else if (k.wide) Panel<4, true>(k, u, &s, lo).all(sweep);
+  else Panel<4, false>(k, u, &s, lo).all(sweep);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) spread(Refinement k, int lo, int sweep) {
