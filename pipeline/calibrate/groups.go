@@ -11,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // groupTokens is about how much of the probe groups are measured on.
@@ -25,6 +26,7 @@ type group struct {
 	kind string
 	from int // the first layer
 	ops  []*op
+	kl   *float64 // the divergence with them at their anchors, if it was measured together with that of a group before
 }
 
 // Groups are the first layers of the groups of matrices that [Measure] measures, in their order; the number of layers stands for
@@ -77,10 +79,14 @@ func groupsOf(ops []*op, layers int) []*group {
 // groups measures the divergences of groups of ops at their anchors, and sets the ratios to the estimates.
 func (x *measurement) groups(ctx context.Context) error {
 	all := groupsOf(x.ops, len(x.Decoder.Layers))
-	for _, g := range all {
+	for i, g := range all {
 		values, err := x.steps.do(fmt.Sprintf("group %s %d", g.kind, g.from), func() ([]float64, error) {
-			kl, err := x.measure(ctx, g)
-			return []float64{kl}, err
+			if g.kl == nil {
+				if err := x.measure(ctx, x.together(all[i:])); err != nil {
+					return nil, err
+				}
+			}
+			return []float64{*g.kl}, nil
 		})
 		if err != nil {
 			return err
@@ -105,26 +111,51 @@ func (x *measurement) groups(ctx context.Context) error {
 	return nil
 }
 
-// measure returns the divergence of the model with the ops of a group at their anchors.
-func (x *measurement) measure(ctx context.Context, g *group) (float64, error) {
+// together are the groups that are measured with the first one of a list. Where there is a device, to which weights travel for longer than it
+// needs for the products of so little text, these are all that begin in the same layer, as far as their states have room. On a
+// CPU a group by itself takes longer, and less is lost if the run is killed.
+func (x *measurement) together(list []*group) []*group {
+	n := 1
+	if kernel.HasDevice() {
+		states := int64(4*groupTokens) * int64(x.Decoder.Hidden)
+		for n < len(list) && list[n].from == list[0].from && int64(n+1)*states <= x.Memory/memoryShare {
+			n++
+		}
+	}
+	return list[:n]
+}
+
+// measure finds the divergences of the model with the ops of each of some groups, which begin in the same layer, at their anchors.
+func (x *measurement) measure(ctx context.Context, list []*group) error {
 	p, err := x.measured(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := p.seek(ctx, g.from); err != nil {
-		return 0, err
+	if err := p.seek(ctx, list[0].from); err != nil {
+		return err
 	}
-	specs, layers := map[string]quant.Spec{}, map[int]bool{}
-	var list []arch.Weight
-	for _, op := range g.ops {
-		specs[op.tensor], layers[op.layer] = anchor(x.Scale, op.cols), true
-		list = append(list, arch.Weight{Tensor: op.tensor, Rows: op.rows, Cols: op.cols})
+	changes := make([]variant, len(list))
+	for i, g := range list {
+		c := variant{tensors: map[string]bool{}, layers: map[int]bool{}}
+		specs := map[string]quant.Spec{}
+		var weights []arch.Weight
+		for _, op := range g.ops {
+			specs[op.tensor], c.tensors[op.tensor], c.layers[op.layer] = anchor(x.Scale, op.cols), true, true
+			weights = append(weights, arch.Weight{Tensor: op.tensor, Rows: op.rows, Cols: op.cols})
+		}
+		if c.model, err = x.anchorsOf(specs, weights...); err != nil {
+			return err
+		}
+		changes[i] = c
 	}
-	m, err := x.anchorsOf(specs, list...)
+	values, err := p.changed(ctx, changes)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return p.changed(ctx, m, layers)
+	for i, g := range list {
+		g.kl = &values[i]
+	}
+	return nil
 }
 
 // anchorsOf returns the model with some matrices at their anchors.

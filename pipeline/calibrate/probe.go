@@ -116,22 +116,50 @@ func (p *probe) seek(ctx context.Context, layer int) error {
 	return nil
 }
 
-// changed measures the divergence of another model, which differs in some layers from the present one on; the number of layers
-// stands for the head.
-func (p *probe) changed(ctx context.Context, m *forward.Model, layers map[int]bool) (float64, error) {
-	h, err := p.run(ctx, slices.Clone(p.hidden), p.at, func(i int) (*forward.Layer, error) {
-		if layers[i] {
-			return m.OpenLayer(i)
+// variant is a model that differs from the float model in some matrices.
+type variant struct {
+	model   *forward.Model
+	tensors map[string]bool
+	layers  map[int]bool // of these matrices; the number of layers stands for the head
+}
+
+// changed measures the divergences of changed models, which are alike before the present layer. A layer is loaded once for all of them.
+func (p *probe) changed(ctx context.Context, list []variant) ([]float64, error) {
+	states := make([][]float32, len(list))
+	for j := range list {
+		states[j] = slices.Clone(p.hidden)
+	}
+	for i := p.at; i < len(p.layers); i++ {
+		l, err := p.load(i)
+		if err != nil {
+			return nil, err
 		}
-		return p.load(i)
-	})
-	if err != nil {
-		return 0, err
+		for j, c := range list {
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
+			}
+			l := l
+			if c.layers[i] {
+				l = l.Changed(c.model, func(name string) bool { return c.tensors[name] })
+			}
+			if err := p.advance(ctx, states[j], l); err != nil {
+				return nil, err
+			}
+		}
 	}
-	if !layers[len(p.layers)] {
-		return p.divergence(ctx, h, p.head)
+	values := make([]float64, len(list))
+	for j, c := range list {
+		h, err := p.head.Input(states[j], states[j]), error(nil)
+		if c.layers[len(p.layers)] {
+			values[j], err = p.divergenceOf(ctx, h, c.model)
+		} else {
+			values[j], err = p.divergence(ctx, h, p.head)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return p.divergenceOf(ctx, h, m)
+	return values, nil
 }
 
 // table measures the divergence of a model that differs in the embedding table, and in the head if it is tied to the table.

@@ -122,6 +122,20 @@ func (m *Model) OpenLayer(i int) (*Layer, error) {
 	return l, nil
 }
 
+// Changed is a loaded layer whose linear layers of some tensors have the weights of another model of the same decoder, which are read
+// when they are used. It is of that model, and shares all other weights that are in memory.
+func (l *Layer) Changed(m *Model, tensors func(name string) bool) *Layer {
+	c := m.Layer(l.Index)
+	c.held = &held{linears: map[*arch.Linear]*Linear{}, norms: l.held.norms}
+	for of, x := range l.held.linears {
+		if tensors(of.Weight.Tensor) || !x.InMemory() {
+			x = m.linearOf(of)
+		}
+		c.held.linears[of] = x
+	}
+	return c
+}
+
 // LayerWithin opens layer i and reads as many of its weights as so many bytes hold: all, or all but those of experts that tokens are
 // routed to, or none.
 func (m *Model) LayerWithin(i int, bytes int64) (*Layer, error) {
