@@ -140,7 +140,9 @@ func (p *probe) changed(ctx context.Context, list []variant) ([]float64, error) 
 			}
 			l := l
 			if c.layers[i] {
-				l = l.Changed(c.model, func(name string) bool { return c.tensors[name] })
+				if l, err = l.Changed(c.model, func(name string) bool { return c.tensors[name] }); err != nil {
+					return nil, err
+				}
 			}
 			if err := p.advance(ctx, states[j], l); err != nil {
 				return nil, err

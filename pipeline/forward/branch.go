@@ -118,6 +118,12 @@ func (b *Branch) Read(ctx context.Context, dst, h []float32, w Windows, reader *
 			n := s.tokens() * reader.Cols
 			kernel.Copy(s.threads, dst[s.first*reader.Cols:][:n], x[:n])
 		}
+		if b.sum == nil && reader.of == b.of.block.last() {
+			n := s.tokens() * reader.Cols
+			if ok, err := s.offloaded(ctx, dst[s.first*reader.Cols:][:n], h, b.of, false); ok || err != nil {
+				return err
+			}
+		}
 		s.observe = func(linear *arch.Linear, x []float32) error {
 			if linear != reader.of {
 				return nil

@@ -122,18 +122,23 @@ func (m *Model) OpenLayer(i int) (*Layer, error) {
 	return l, nil
 }
 
-// Changed is a loaded layer whose linear layers of some tensors have the weights of another model of the same decoder, which are read
-// when they are used. It is of that model, and shares all other weights that are in memory.
-func (l *Layer) Changed(m *Model, tensors func(name string) bool) *Layer {
+// Changed is a loaded layer whose linear layers of some tensors have the weights of another model of the same decoder. It is of that model,
+// and shares all other weights that are in memory.
+func (l *Layer) Changed(m *Model, tensors func(name string) bool) (*Layer, error) {
 	c := m.Layer(l.Index)
 	c.held = &held{linears: map[*arch.Linear]*Linear{}, norms: l.held.norms}
 	for of, x := range l.held.linears {
-		if tensors(of.Weight.Tensor) || !x.InMemory() {
+		if inMemory := x.InMemory(); tensors(of.Weight.Tensor) || !inMemory {
 			x = m.linearOf(of)
+			if inMemory && kernel.HasDevice() { // which computes branches whose weights are in memory
+				if err := x.Load(); err != nil {
+					return nil, err
+				}
+			}
 		}
 		c.held.linears[of] = x
 	}
-	return c
+	return c, nil
 }
 
 // LayerWithin opens layer i and reads as many of its weights as so many bytes hold: all, or all but those of experts that tokens are
@@ -258,6 +263,14 @@ func (s *space) forward(ctx context.Context, branches []branch, h []float32) err
 
 // branch returns the output of the block of a branch for the states h.
 func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, error) {
+	free := s.free
+	if b.block.last() != nil && kernel.HasDevice() {
+		out := s.take(s.decoder.Hidden)
+		if ok, err := s.offloaded(ctx, out, h, b, true); ok || err != nil {
+			return out, err
+		}
+		s.free = free
+	}
 	x := h
 	if b.Norm != nil {
 		x = s.take(s.decoder.Hidden)

@@ -17,7 +17,7 @@ type remote struct {
 
 func (d *remote) Compute(w kernel.Work) bool {
 	c, ok := w.(*kernel.Chain)
-	if !ok || d.left == 0 {
+	if !ok || c.Windows != nil || d.left == 0 {
 		return false
 	}
 	d.left--

@@ -1,13 +1,27 @@
 package kernel
 
-// Chain is operations one after the other on rows, the next token of each of several windows, for a [Device] that keeps what lies between
-// them. Results have the bits of the functions of this package that the steps name.
+// Chain is operations one after the other on rows, for a [Device] that keeps what lies between them: on the next token of each of several
+// windows, or on all tokens of some windows. Results have the bits of the functions of this package that the steps name.
 type Chain struct {
 	Rows, At int       // windows, and the tokens of each of them before this one
 	Widths   []int     // of the matrices [Rows, width], which the steps name by their index
-	States   []float32 // matrix 0, before and after all steps
+	States   []float32 // matrix 0 before all steps, and of a chain of tokens after them
 	Steps    []Step
 	Pasts    *Pasts
+
+	// Windows are the numbers of tokens of whole windows, whose rows follow one another. At and Pasts have no meaning then, and Out gets
+	// matrix Result.
+	Windows []int
+	Result  int
+	Out     []float32
+}
+
+// Longest is the largest number of tokens of whole windows.
+func (c *Chain) Longest() (n int) {
+	for _, w := range c.Windows {
+		n = max(n, w)
+	}
+	return n
 }
 
 // Multiplications implements [Work].
@@ -54,7 +68,7 @@ type LinearStep struct {
 	Weights, Bias Factor // Bias is a vector, or has no Data
 }
 
-// RotateStep is [RotateHeads] of all rows, in place, with the angles of At.
+// RotateStep is [RotateHeads] of all rows, in place, with the angles of At, or of a row's place in its window.
 type RotateStep struct {
 	Matrix, Heads, Dim, Turned int
 	Cos, Sin                   Factor // vectors: [positions, Turned]
@@ -68,6 +82,9 @@ type AttendStep struct {
 	Scale                      float32 // of queries
 	// Span returns the first position that sums have, and the first that a token at a position attends to.
 	Span func(at int) (from, first int)
+	// Together is the number of queries of a whole window, from a multiple of it on, whose sums have the same positions: those until the last of
+	// these queries. Past has no meaning there: keys and values are those of the matrices.
+	Together int
 }
 
 // GateStep multiplies [SiLU] of a matrix, in place, by another one.
@@ -91,6 +108,20 @@ func Vector(x []float32) Factor {
 	return Factor{Data: x, Layout: ByPosition, Stride: len(x), Version: NewVersion()}
 }
 
+// place is the place of a row in its window.
+func (c *Chain) place(row int) int {
+	if c.Windows == nil {
+		return c.At
+	}
+	for _, n := range c.Windows {
+		if row < n {
+			break
+		}
+		row -= n
+	}
+	return row
+}
+
 // Do is what a device computes, in this memory: keys and values are stored in those of the pasts.
 func (c *Chain) Do() {
 	matrices := make([][]float32, len(c.Widths))
@@ -111,12 +142,17 @@ func (c *Chain) Do() {
 				Add(y, y, x.Bias.Data)
 			}
 		case *RotateStep:
-			width, at := x.Heads*x.Dim, c.At*x.Turned
+			width := x.Heads * x.Dim
 			for r := range c.Rows {
+				at := c.place(r) * x.Turned
 				row := matrices[x.Matrix][r*width : (r+1)*width]
 				RotateHeads(row, row, x.Cos.Data[at:at+x.Turned], x.Sin.Data[at:at+x.Turned], x.Heads, x.Dim)
 			}
 		case *AttendStep:
+			if c.Windows != nil {
+				c.attendWhole(x, matrices)
+				continue
+			}
 			c.attend(x, matrices)
 		case *GateStep:
 			m := matrices[x.Matrix]
@@ -126,7 +162,46 @@ func (c *Chain) Do() {
 			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
 		}
 	}
+	if c.Windows != nil {
+		copy(c.Out, matrices[c.Result])
+		return
+	}
 	copy(c.States, matrices[0])
+}
+
+func (c *Chain) attendWhole(x *AttendStep, matrices [][]float32) {
+	key := c.Widths[x.Queries] / x.Heads
+	kv := c.Widths[x.Keys] / key
+	value, start := c.Widths[x.Values]/kv, 0
+	out := make([]float32, c.Rows*x.Heads*value)
+	for _, n := range c.Windows {
+		q, scores := make([]float32, x.Together*key), make([]float32, x.Together*n)
+		for h := range x.Heads {
+			own := h / (x.Heads / kv)
+			var keys Packed
+			keys.Pack(matrices[x.Keys][start*kv*key+own*key:], n, key, kv*key)
+			for i0 := 0; i0 < n; i0 += x.Together {
+				rows := min(x.Together, n-i0)
+				from, _ := x.Span(i0 + rows - 1)
+				to := i0 + rows
+				for r := range rows {
+					Scale(q[r*key:(r+1)*key], matrices[x.Queries][((start+i0+r)*x.Heads+h)*key:][:key], x.Scale)
+				}
+				keys.MulT(scores, q, rows, n, key, from, to)
+				for r := range rows {
+					row := scores[r*n : (r+1)*n]
+					_, first := x.Span(i0 + r)
+					Softmax(row[first : i0+r+1])
+					clear(row[from:first])
+					clear(row[i0+r+1 : to])
+				}
+				MatMul(out[((start+i0)*x.Heads+h)*value:], scores[from:], matrices[x.Values][((start+from)*kv+own)*value:], rows, value, to-from,
+					x.Heads*value, n, kv*value)
+			}
+		}
+		start += n
+	}
+	copy(matrices[x.Dst], out)
 }
 
 func (c *Chain) attend(x *AttendStep, matrices [][]float32) {

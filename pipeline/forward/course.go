@@ -1,0 +1,246 @@
+package forward
+
+import (
+	"context"
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// course is branches as a device takes them: of the next token of the windows of a cache, or of whole windows.
+type course struct {
+	kernel.Chain
+	model    *Model
+	cache    *Cache // or nil
+	held     *held  // the weights of whole windows
+	matrices map[place]int
+	work     effort.Work // of a row, without scores and reading keys and values
+	scores   effort.Work // of whole windows
+}
+
+// place is a matrix of a chain: what it is for, and how wide it is.
+type place struct {
+	role
+	width int
+}
+
+type role uint8
+
+const (
+	states role = iota
+	normed
+	queries0
+	keys0
+	values0
+	inner
+	factors
+	outputs
+)
+
+// matrix returns the index of a matrix.
+func (r *course) matrix(of role, width int) int {
+	i, ok := r.matrices[place{of, width}]
+	if !ok {
+		i = len(r.Widths)
+		r.matrices[place{of, width}] = i
+		r.Widths = append(r.Widths, width)
+	}
+	return i
+}
+
+func (r *course) add(s ...kernel.Step) { r.Steps = append(r.Steps, s...) }
+
+// output adds the output of a branch before its scale and norm, and returns its matrix.
+func (r *course) output(ctx context.Context, b *branch) (out int, ok bool, err error) {
+	read, ok, err := r.input(ctx, b)
+	if !ok || err != nil {
+		return 0, ok, err
+	}
+	out = r.matrix(outputs, r.model.decoder.Hidden)
+	ok, err = r.linear(ctx, out, read, b.block.last())
+	return out, ok, err
+}
+
+// input adds what the last layer of a branch reads, and returns its matrix.
+func (r *course) input(ctx context.Context, b *branch) (read int, ok bool, err error) {
+	x := 0
+	if b.Norm != nil {
+		x = r.matrix(normed, r.model.decoder.Hidden)
+		if ok, err := r.norm(x, 0, b.Norm); !ok || err != nil {
+			return 0, ok, err
+		}
+	}
+	switch block := b.block.(type) {
+	case attention:
+		return r.attention(ctx, block, x)
+	case mlp:
+		return r.mlp(ctx, block, x)
+	}
+	return 0, false, nil
+}
+
+// vector is a vector as the device takes it: one of tokens is read again and again.
+func (r *course) vector(x []float32) kernel.Factor {
+	f := kernel.Vector(x)
+	if r.cache == nil {
+		f.Version = 0
+	}
+	return f
+}
+
+// norm adds a norm, if it is not nil.
+func (r *course) norm(dst, src int, n *arch.Norm) (bool, error) {
+	if n == nil {
+		return true, nil
+	}
+	if n.Centered || n.Beta.Tensor != "" || n.Parts > 1 {
+		return false, nil
+	}
+	read := r.held.norm(n)
+	if read == nil {
+		var err error
+		if read, err = r.model.readNorm(n, r.model.vector); err != nil {
+			return false, err
+		}
+	}
+	r.add(&kernel.NormStep{Dst: dst, Src: src, Gamma: r.vector(read.Gamma), Eps: read.Eps})
+	return true, nil
+}
+
+// linear adds a linear layer, if its weights are in memory.
+func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool, error) {
+	if l.Clip != nil {
+		return false, nil
+	}
+	var f factor
+	if h := r.held.linear(l); h != nil && h.InMemory() {
+		f = h.factor(nil)
+	} else if r.cache != nil {
+		var err error
+		if f, err = r.model.factor(ctx, output{l, nil}); err != nil {
+			return false, err
+		}
+	}
+	if f.packed == nil {
+		return false, nil
+	}
+	r.add(&kernel.LinearStep{Dst: dst, Src: src, Weights: f.packed.Factor(), Bias: r.vector(f.bias)})
+	var t effort.Tally
+	t.Linear(1, l.Weight.Rows, l.Weight.Cols)
+	r.work = r.work.Plus(t.Done())
+	return true, nil
+}
+
+// attention adds what makes the input of the last layer of attention, and returns its matrix.
+func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok bool, err error) {
+	if a.K.Weight.Tensor == "" || a.V.Weight.Tensor == "" || a.Gate.Weight.Tensor != "" || a.Sinks.Tensor != "" || a.Clip != 0 || a.Cap != 0 ||
+		a.Slopes != nil || a.Relative != nil || a.Temperature != nil || a.Lends || a.NormAfter || a.Bidirectional {
+		return 0, false, nil
+	}
+	qWidth, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+	all := []struct {
+		of   *arch.Linear
+		norm *arch.Norm
+		at   int
+	}{
+		{&a.Q, a.QNorm, r.matrix(queries0, qWidth)}, {&a.K, a.KNorm, r.matrix(keys0, kvWidth)}, {&a.V, a.VNorm, r.matrix(values0, kvWidth)},
+	}
+	for _, p := range all {
+		if ok, err := r.linear(ctx, p.at, x, p.of); !ok || err != nil {
+			return 0, ok, err
+		}
+		if ok, err := r.norm(p.at, p.at, p.norm); !ok || err != nil {
+			return 0, ok, err
+		}
+	}
+	q, k, v := all[0].at, all[1].at, all[2].at
+	if a.Rope != nil && a.Rope.Dim > 0 {
+		tokens := r.Longest()
+		if r.cache != nil {
+			tokens = r.cache.length
+		}
+		t := r.model.turned(a.Rope, tokens)
+		cos, sin := r.vector(t.cos[:tokens*t.dim]), r.vector(t.sin[:tokens*t.dim])
+		r.add(&kernel.RotateStep{Matrix: q, Heads: a.Heads, Dim: a.HeadDim, Turned: t.dim, Cos: cos, Sin: sin},
+			&kernel.RotateStep{Matrix: k, Heads: a.KVHeads, Dim: a.HeadDim, Turned: t.dim, Cos: cos, Sin: sin})
+	}
+	h := heads{count: a.Heads, shared: a.Heads / a.KVHeads, scale: a.Scale, mask: a.mask()}
+	if a.Scale == 0 {
+		h.scale = 1 / math.Sqrt(float64(a.HeadDim))
+	}
+	attend := &kernel.AttendStep{
+		Dst: q, Queries: q, Keys: k, Values: v, Heads: a.Heads, Scale: float32(h.scale), Together: queryRows,
+		Span: func(at int) (from, first int) {
+			from, _ = h.span(h.last(at), at+1)
+			first, _ = h.mask(at, at+1)
+			return from, first
+		},
+	}
+	r.add(attend)
+	if c := r.cache; c != nil {
+		attend.Past = len(r.Pasts.Of)
+		r.Pasts.Of = append(r.Pasts.Of, kernel.Past{Heads: a.KVHeads, Key: a.HeadDim, Value: a.HeadDim,
+			Of: func(window, head int) (keys, values *kernel.Packed) {
+				p := &c.pasts[block(a)][window]
+				return &p.keys[head], &p.values[head]
+			}})
+	} else {
+		h.parts, h.valueDim = []part{{dim: a.HeadDim}}, a.HeadDim
+		r.scores = r.scores.Plus(h.work(r.Windows, queryRows, 2))
+	}
+	if ok, err := r.norm(q, q, a.OutNorm); !ok || err != nil {
+		return 0, ok, err
+	}
+	return q, true, nil
+}
+
+// mlp adds what makes the input of the last layer of an MLP, and returns its matrix.
+func (r *course) mlp(ctx context.Context, p mlp, x int) (out int, ok bool, err error) {
+	if p.Activation != arch.SiLU || !p.gated() || p.GateScale != 0 && p.GateScale != 1 {
+		return 0, false, nil
+	}
+	gate, up := r.matrix(inner, p.Intermediate), r.matrix(factors, p.Intermediate)
+	if ok, err := r.linear(ctx, gate, x, &p.Gate); !ok || err != nil {
+		return 0, ok, err
+	}
+	if ok, err := r.linear(ctx, up, x, &p.Up); !ok || err != nil {
+		return 0, ok, err
+	}
+	r.add(&kernel.GateStep{Matrix: gate, By: up})
+	r.work[effort.Element] += float64(p.Intermediate)
+	ok, err = r.norm(gate, gate, p.Norm)
+	return gate, ok, err
+}
+
+// offloaded lets the device compute a branch for the states h of the group: its output before scale and norm, or what its last layer reads.
+// It reports false if the device does not; dst is arbitrary then.
+func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whole bool) (bool, error) {
+	if !kernel.HasDevice() || s.cache != nil || s.places != nil || s.ends != nil || s.held == nil || s.observe != nil || s.decoder.Side != 0 ||
+		b.block.last() == nil || b.block.last().Clip != nil {
+		return false, nil
+	}
+	for _, n := range s.lengths {
+		if n != s.lengths[0] { // rotations may depend on it
+			return false, nil
+		}
+	}
+	r := &course{model: s.Model, held: s.held, matrices: map[place]int{}}
+	r.Rows, r.Windows, r.States, r.Out = s.tokens(), s.lengths, h[:s.tokens()*s.decoder.Hidden], dst
+	r.matrix(states, s.decoder.Hidden)
+	add := r.input
+	if whole {
+		add = r.output
+	}
+	var ok bool
+	var err error
+	if r.Result, ok, err = add(ctx, b); !ok || err != nil {
+		return false, err
+	}
+	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, dst) { // the bits of NaN are not those of a CPU
+		return false, nil
+	}
+	s.tally.AddWork(r.work.Times(float64(r.Rows)).Plus(r.scores))
+	return true, context.Cause(ctx)
+}

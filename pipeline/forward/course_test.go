@@ -1,0 +1,91 @@
+package forward
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// wholes is a device that computes some branches of whole windows.
+type wholes struct{ left, done int }
+
+func (d *wholes) Compute(w kernel.Work) bool {
+	c, ok := w.(*kernel.Chain)
+	if !ok || c.Windows == nil || d.left == 0 {
+		return false
+	}
+	d.left--
+	d.done++
+	c.Do()
+	return true
+}
+
+func (*wholes) Settle([]float32) error { return nil }
+func (*wholes) Forget(*kernel.Pasts)   {}
+
+// throughLayers returns the states after every layer, and what the last linear layer of every branch reads.
+func throughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float32) {
+	t.Helper()
+	e, err := m.Embedding()
+	check(t, err)
+	h, err := e.States(t.Context(), windows)
+	check(t, err)
+	w := Equal(len(windows), len(windows[0]))
+	for i := range m.decoder.Layers {
+		l, err := m.LoadLayer(i)
+		check(t, err)
+		for _, b := range l.Branches() {
+			if b.of.block.last() == nil {
+				continue
+			}
+			in := b.Inputs()
+			last := in[len(in)-1][0]
+			x := make([]float32, len(h)/m.decoder.Width()*last.Cols)
+			check(t, b.Read(t.Context(), x, h, w, last))
+			all = append(all, x)
+		}
+		check(t, l.Forward(t.Context(), h, w))
+		all = append(all, slices.Clone(h))
+	}
+	return all
+}
+
+// Branches of whole windows have the same bits on a device, also if it fails after some of them.
+func TestWholeWindows(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join(familiesDir, "*", "model.safetensors"))
+	check(t, err)
+	defer kernel.SetDevice(nil)
+	families := 0
+	for i, file := range dirs {
+		name := filepath.Base(filepath.Dir(file))
+		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "mistral" {
+			continue
+		}
+		d, src := openSource(t, filepath.Dir(file))
+		windows := randomTokens(d.Vocab, 3, 80)
+		kernel.SetDevice(nil)
+		want := throughLayers(t, newModel(t, d, src, 2), windows)
+		for _, left := range []int{0, 3, 1 << 30} {
+			device := &wholes{left: left}
+			kernel.SetDevice(device)
+			got := throughLayers(t, newModel(t, d, src, 2), windows)
+			for j := range want {
+				if !slices.Equal(got[j], want[j]) {
+					t.Errorf("%s: other values with %d branches on a device, first at %d of %d", name, device.done, j, len(want))
+					break
+				}
+			}
+			if left > 3 && device.done > 0 {
+				families++
+				if testing.Verbose() {
+					t.Logf("%s: %d branches", name, device.done)
+				}
+			}
+		}
+	}
+	if families < 4 {
+		t.Errorf("%d families on a device", families)
+	}
+}
