@@ -20,8 +20,17 @@ type resident struct {
 	rows     int // windows that there is room for
 	at       int // tokens of every window
 	memory   buffer
-	matrices []uint64
+	spot     spot
 	past     []pastAt
+}
+
+// spot is where the matrices of a chain are, and of whole windows what else it needs.
+type spot struct {
+	matrices []uint64
+	vectors  map[*float32]uint64 // those without a version, by their first element
+	places   uint64              // of rows in their windows
+	windows  uint64              // starts and lengths
+	spans    map[*kernel.AttendStep]uint64
 }
 
 // pastAt is where keys and values of an attention are.
@@ -60,16 +69,16 @@ func (e *Engine) leave() {
 // chain takes tokens through a model.
 func (e *Engine) chain(c *kernel.Chain) bool {
 	s := e.streams[0]
-	if !fits(c) || !e.inside(c) || !e.upload(s, e.resident.matrices[0], values(c.States)) {
+	if !fits(c) || !e.inside(c) || !e.upload(s, e.resident.spot.matrices[0], values(c.States)) {
 		return false
 	}
 	for _, step := range c.Steps {
-		if !e.step(s, c, step) {
+		if !e.step(s, c, &e.resident.spot, step) {
 			return false
 		}
 	}
 	e.resident.at = -1 // until the result is there
-	if !e.download(s, values(c.States), e.resident.matrices[0]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
+	if !e.download(s, values(c.States), e.resident.spot.matrices[0]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
 		return false
 	}
 	e.resident.at = c.At + 1
@@ -98,7 +107,7 @@ func (e *Engine) inside(c *kernel.Chain) bool {
 	if e.resident == nil {
 		var l layout
 		r := &resident{of: c.Pasts, rows: c.Rows, at: -1}
-		r.place(&l, c)
+		r.lay(&l, c)
 		if !e.room(nil) {
 			return false
 		}
@@ -107,7 +116,7 @@ func (e *Engine) inside(c *kernel.Chain) bool {
 			return false
 		}
 		l = layout(r.memory.at)
-		r.place(&l, c)
+		r.lay(&l, c)
 		e.resident = r
 	}
 	r := e.resident
@@ -126,12 +135,18 @@ func (e *Engine) inside(c *kernel.Chain) bool {
 	return true
 }
 
-// place gives out the memory of what stays.
-func (r *resident) place(l *layout, c *kernel.Chain) {
-	r.matrices, r.past = nil, nil
+// lay gives out the memory of matrices.
+func (p *spot) lay(l *layout, c *kernel.Chain) {
+	p.matrices = nil
 	for _, width := range c.Widths {
-		r.matrices = append(r.matrices, l.take(c.Rows*width))
+		p.matrices = append(p.matrices, l.take(c.Rows*width))
 	}
+}
+
+// lay gives out the memory of what stays.
+func (r *resident) lay(l *layout, c *kernel.Chain) {
+	r.spot.lay(l, c)
+	r.past = nil
 	for i := range c.Pasts.Of {
 		p := &c.Pasts.Of[i]
 		keys, values := pastFloats(p, c.Pasts.Length)
@@ -164,34 +179,42 @@ func (e *Engine) past(c *kernel.Chain, i int) bool {
 }
 
 // vector finds a vector on the card or brings it.
-func (e *Engine) vector(f kernel.Factor) (uint64, bool) {
+func (e *Engine) vector(p *spot, f kernel.Factor) (uint64, bool) {
 	if len(f.Data) == 0 {
 		return 0, true
+	}
+	if at, ok := p.vectors[&f.Data[0]]; ok {
+		return at, true
 	}
 	b, ok := e.keep(f, len(f.Data), 1)
 	return b.at, ok
 }
 
 // step puts a step into a stream.
-func (e *Engine) step(s uintptr, c *kernel.Chain, step kernel.Step) bool {
-	m := e.resident.matrices
+func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) bool {
+	m := p.matrices
 	switch x := step.(type) {
 	case *kernel.NormStep:
-		gamma, ok := e.vector(x.Gamma)
+		gamma, ok := e.vector(p, x.Gamma)
 		width := int32(len(x.Gamma.Data))
 		runs, eps := int32(c.Rows*c.Widths[x.Src])/width, x.Eps
 		return ok && e.launch(s, norms, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&gamma), unsafe.Pointer(&runs),
 			unsafe.Pointer(&width), unsafe.Pointer(&eps))
 	case *kernel.LinearStep:
-		return e.linear(s, c, x)
+		return e.linear(s, c, p, x)
 	case *kernel.RotateStep:
-		cos, ok := e.vector(x.Cos)
-		sin, both := e.vector(x.Sin)
-		cos, sin = cos+4*uint64(c.At*x.Turned), sin+4*uint64(c.At*x.Turned)
-		heads, dim, turned := int32(c.Rows*x.Heads), int32(x.Dim), int32(x.Turned)
+		cos, ok := e.vector(p, x.Cos)
+		sin, both := e.vector(p, x.Sin)
+		if c.Windows == nil {
+			cos, sin = cos+4*uint64(c.At*x.Turned), sin+4*uint64(c.At*x.Turned)
+		}
+		heads, dim, turned, of := int32(c.Rows*x.Heads), int32(x.Dim), int32(x.Turned), int32(x.Heads)
 		return ok && both && e.launch(s, rotates, (int(heads*turned/2)+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&cos), unsafe.Pointer(&sin),
-			unsafe.Pointer(&heads), unsafe.Pointer(&dim), unsafe.Pointer(&turned))
+			unsafe.Pointer(&heads), unsafe.Pointer(&dim), unsafe.Pointer(&turned), unsafe.Pointer(&of), unsafe.Pointer(&p.places))
 	case *kernel.AttendStep:
+		if c.Windows != nil {
+			return e.attendWhole(s, c, p, x)
+		}
 		return e.attend(s, c, x)
 	case *kernel.GateStep:
 		n := uint64(c.Rows * c.Widths[x.Matrix])
@@ -203,18 +226,22 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, step kernel.Step) bool {
 }
 
 // linear multiplies rows by a matrix that stays on the card.
-func (e *Engine) linear(s uintptr, c *kernel.Chain, x *kernel.LinearStep) bool {
+func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearStep) bool {
 	m, n, k := int32(c.Rows), int32(c.Widths[x.Dst]), int32(c.Widths[x.Src])
-	dst, src := e.resident.matrices[x.Dst], e.resident.matrices[x.Src]
+	dst, src := p.matrices[x.Dst], p.matrices[x.Src]
 	w, ok := e.keep(x.Weights, int(n), int(k))
-	bias, both := e.vector(x.Bias)
+	bias, both := e.vector(p, x.Bias)
 	if !ok || !both || x.Weights.Layout != kernel.ByPanel {
 		return false
 	}
 	b := factorOf(x.Weights, w.at, int(n), int(k))
-	if bias == 0 && (m+127)/128*((n+127)/128) >= busyTiles {
-		return e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}) && e.pack(s, e.a.at, src, int(m), int(k)) &&
-			e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All)
+	if int((m+127)/128*((n+127)/128)) >= e.busy {
+		if !e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}) || !e.pack(s, e.a.at, src, int(m), int(k)) ||
+			!e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All) {
+			return false
+		}
+		all := uint64(m) * uint64(n)
+		return bias == 0 || e.launch(s, biases, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&bias), unsafe.Pointer(&all), unsafe.Pointer(&n))
 	}
 	return e.launch(s, thin, (int(m)+31)/32, (int(n)+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&b), unsafe.Pointer(&bias),
 		unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k))
@@ -222,7 +249,7 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, x *kernel.LinearStep) bool {
 
 // attend stores keys and values, and lets the queries attend to them.
 func (e *Engine) attend(s uintptr, c *kernel.Chain, x *kernel.AttendStep) bool {
-	p, at, m := &c.Pasts.Of[x.Past], e.resident.past[x.Past], e.resident.matrices
+	p, at, m := &c.Pasts.Of[x.Past], e.resident.past[x.Past], e.resident.spot.matrices
 	from, first := x.Span(c.At)
 	a := attend{
 		out: m[x.Dst], keys: at.keys, values: at.values, q: m[x.Queries], k: m[x.Keys], v: m[x.Values],

@@ -16,6 +16,7 @@ func TestChains(t *testing.T) {
 			past = 600 // more than two segments
 		}
 		got, want := chainOf(uint64(s), past, tokens), chainOf(uint64(s), past, tokens)
+		e.busy = []int{busyTiles, 1}[s/3%2]
 		few := *got // the first window alone
 		few.Rows, few.States = 1, slices.Clone(got.States[:got.Widths[0]])
 		if !e.Compute(&few) {
@@ -43,5 +44,50 @@ func TestChains(t *testing.T) {
 				t.Error("tokens were followed by another one, and nobody has their keys and values")
 			}
 		}
+	}
+}
+
+// TestWholes takes all tokens of windows through layers, and compares what comes out with the CPU's, bit by bit.
+func TestWholes(t *testing.T) {
+	e := engine(t)
+	for s := range max(12, *shapes/8) {
+		got, want := wholeOf(uint64(s)), wholeOf(uint64(s))
+		want.Do()
+		e.busy = []int{busyTiles, 1}[s%2]
+		if !e.Compute(got) {
+			t.Fatalf("windows %d: not computed, %v", s, e.Err())
+		}
+		if n := differ(got.Out, want.Out); n > 0 {
+			t.Fatalf("windows %d of %v tokens, widths %v, matrix %d: %d of %d elements differ", s, got.Windows, got.Widths, got.Result, n, len(want.Out))
+		}
+		if e.passing.at != 0 {
+			t.Fatal("memory is left")
+		}
+	}
+	long := wholeOf(2)
+	e.mostAdded = 4 * wholeRows * long.Longest() / 2
+	if e.Compute(long) || e.Err() != nil {
+		t.Errorf("windows too long for the shared memory were computed, or failed: %v", e.Err())
+	}
+}
+
+// TestWholesFail reports that nothing was computed where memory does not suffice, and where any call of the driver fails.
+func TestWholesFail(t *testing.T) {
+	c := wholeOf(4)
+	e := engine(t)
+	e.Bound(1000)
+	if e.Compute(c) || e.Err() != nil {
+		t.Errorf("windows that do not fit were computed, or failed: %v", e.Err())
+	}
+	calls := 0
+	for failed := true; failed; calls++ {
+		e := engine(t)
+		failed = !failAt(e, calls, func() bool { return e.Compute(c) })
+		if failed && (e.Err() == nil || e.Compute(c)) {
+			t.Fatalf("call %d failed: no error, or the card was used afterwards: %v", calls, e.Err())
+		}
+	}
+	if calls < 40 {
+		t.Errorf("windows made %d calls", calls-1)
 	}
 }

@@ -94,3 +94,51 @@ func (e *Engine) measureChain(seed uint64, times int) MeasuredWork {
 	e.Forget(c.Pasts)
 	return m
 }
+
+// wholeOf is [chainOf] for all tokens of some windows.
+func wholeOf(seed uint64) *kernel.Chain {
+	r := rand.New(rand.NewPCG(10, seed))
+	longest := 1 + r.IntN(150)
+	if seed%4 == 2 {
+		longest = 300 + r.IntN(300) // more than a segment
+	}
+	c := chainOf(seed, 0, longest)
+	c.Pasts, c.Windows, c.Rows = nil, []int{longest}, longest
+	for len(c.Windows) < 1+int(seed%3) {
+		n := 1 + r.IntN(min(longest, 150))
+		c.Windows, c.Rows = append(c.Windows, n), c.Rows+n
+	}
+	c.States = make([]float32, c.Rows*c.Widths[0])
+	for i := range c.States {
+		c.States[i] = r.Float32()*2 - 1
+	}
+	for _, step := range c.Steps {
+		switch x := step.(type) {
+		case *kernel.AttendStep:
+			x.Together = 64
+		case *kernel.NormStep:
+			if seed%2 == 0 {
+				x.Gamma.Version = 0
+			}
+		case *kernel.RotateStep:
+			if seed%2 == 0 {
+				x.Cos.Version, x.Sin.Version = 0, 0
+			}
+		}
+	}
+	c.Result = []int{0, 2, 5, 7}[r.IntN(4)]
+	c.Out = make([]float32, c.Rows*c.Widths[c.Result])
+	return c
+}
+
+// measureWindows takes windows through two layers.
+func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
+	c := wholeOf(seed)
+	fresh := func() kernel.Work {
+		w := *c
+		w.Out = make([]float32, len(c.Out))
+		return &w
+	}
+	return e.measureWork("chain of whole windows", Shape{c.Rows, c.Widths[0]}, fresh, func(w kernel.Work) { w.(*kernel.Chain).Do() },
+		func(w kernel.Work) []float32 { return w.(*kernel.Chain).Out }, times)
+}

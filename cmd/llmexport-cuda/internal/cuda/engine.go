@@ -30,10 +30,12 @@ const (
 	outOfMemory = 2
 	// apart makes streams that wait for no other, withoutTiming events that only order.
 	apart, withoutTiming = 1, 2
-	// mostAdded is an attribute: how many bytes of shared memory launches of a kernel may add.
-	mostAdded = 8
+	// addedMemory is an attribute: how many bytes of shared memory launches of a kernel may add.
+	addedMemory = 8
 	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
 	movesShared = 48<<10 + 4*refineColumns*refineColumns
+	// wholesShared is that of the attention of whole windows without its scores, and more than that.
+	wholesShared = 20 << 10
 )
 
 // library is the file name of the driver.
@@ -52,6 +54,7 @@ type Engine struct {
 	kernels [len(names)]uintptr // by kind
 	added   [len(names)]uint32  // bytes of shared memory that a launch adds
 	least   int                 // of multiplications
+	busy    int                 // see busyTiles
 
 	mu     sync.Mutex
 	failed error               // of the first call that failed; the card is not used afterwards
@@ -67,7 +70,9 @@ type Engine struct {
 	idle   map[uint64][]uint64 // memory that waits to be used again, by its size
 	wide   bool                // tiles have 256 rows
 
-	resident *resident // of chains, or nil
+	resident  *resident // of chains, or nil
+	passing   buffer    // of a chain of whole windows
+	mostAdded int       // bytes of shared memory that a launch of wholes may add
 
 	streams  [lanes]uintptr
 	done     uintptr // an event: results that stay are those of all products so far
@@ -101,10 +106,12 @@ const (
 	keeps
 	attends
 	gates
+	wholes
+	biases
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
-	"rotates", "keeps", "attends", "gates"}
+	"rotates", "keeps", "attends", "gates", "wholes", "biases"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -128,7 +135,7 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
+	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
 		idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
@@ -155,7 +162,12 @@ func Open(n int) (*Engine, error) {
 	}
 	if card.Shared >= movesShared {
 		e.added[moves] = 4 * refineColumns * refineColumns
-		if rc := d.setFunction(e.kernels[moves], mostAdded, int32(e.added[moves])); rc != 0 {
+		if rc := d.setFunction(e.kernels[moves], addedMemory, int32(e.added[moves])); rc != 0 {
+			return nil, failure("cuFuncSetAttribute", rc)
+		}
+	}
+	if e.mostAdded = card.Shared - wholesShared; e.mostAdded > 0 {
+		if rc := d.setFunction(e.kernels[wholes], addedMemory, int32(e.mostAdded)); rc != 0 {
 			return nil, failure("cuFuncSetAttribute", rc)
 		}
 	}
@@ -247,7 +259,7 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 	case *kernel.Refinement:
 		done = e.refine(w)
 	case *kernel.Chain:
-		done = e.chain(w)
+		done = w.Windows == nil && e.chain(w) || w.Windows != nil && e.whole(w)
 	}
 	if !done {
 		e.spent.Products--

@@ -80,6 +80,7 @@ func (e *Engine) within(need uint64) bool {
 	if e.resident != nil {
 		need += e.resident.memory.size
 	}
+	need += e.passing.size
 	if need+e.idleBytes() > e.limit {
 		e.drain()
 	}

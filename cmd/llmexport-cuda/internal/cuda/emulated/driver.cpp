@@ -176,7 +176,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES };
+              ATTENDS, GATES, WHOLES, BIASES };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -193,8 +193,8 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates"};
-  for (int i = 0; i < GATES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "attends", "gates", "wholes", "biases"};
+  for (int i = 0; i < BIASES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -280,13 +280,26 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
   }
   case ROTATES: {
     auto cosine = arg<float*>(a, 1), sine = arg<float*>(a, 2);
-    int heads = arg<int>(a, 3), dim = arg<int>(a, 4), turned = arg<int>(a, 5);
-    g = [=] { rotates(dst, cosine, sine, heads, dim, turned); };
+    int heads = arg<int>(a, 3), dim = arg<int>(a, 4), turned = arg<int>(a, 5), of = arg<int>(a, 6);
+    auto places = arg<int*>(a, 7);
+    g = [=] { rotates(dst, cosine, sine, heads, dim, turned, of, places); };
     break;
   }
   case KEEPS: case ATTENDS: {
     auto d = arg<Attend>(a, 0);
     g = [=] { f == KEEPS ? keeps(d) : attends(d); };
+    break;
+  }
+  case BIASES: {
+    auto bias = arg<float*>(a, 1);
+    auto n = arg<unsigned long long>(a, 2);
+    int width = arg<int>(a, 3);
+    g = [=] { biases(dst, bias, n, width); };
+    break;
+  }
+  case WHOLES: {
+    auto d = arg<Whole>(a, 0);
+    g = [=] { wholes(d); };
     break;
   }
   case GATES: {

@@ -1,5 +1,5 @@
-// A token of every window on its way through the layers of a model: what lies between products, and products of few rows. The arithmetic is
-// that of runtime/kernel: float64 where it is there, sums in the same lanes.
+// Tokens on their way through the layers of a model, one of every window or all of some windows: what lies between products, and products of
+// few rows. The arithmetic is that of runtime/kernel: float64 where it is there, sums in the same lanes.
 
 #define POSITIONS 4096 // positions that sums of attention may have
 #define ELEMENTS 256   // elements of a key or a value of a head
@@ -117,11 +117,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) thin(float* dst, const flo
   }
 }
 
-// rotates turns the first `turned` elements of every head by halves.
-extern "C" __global__ void __launch_bounds__(THREADS) rotates(float* x, const float* cosine, const float* sine, int heads, int dim, int turned) {
+// biases adds a bias to rows of n elements in all.
+extern "C" __global__ void __launch_bounds__(THREADS) biases(float* x, const float* bias, unsigned long long n, int width) {
+  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  if (i < n) x[i] = __fadd_rn(x[i], bias[i % width]);
+}
+
+// rotates turns the first `turned` elements of every head by halves. `of` rows of heads are at the places of whole windows, unless that is null.
+extern "C" __global__ void __launch_bounds__(THREADS)
+rotates(float* x, const float* cosine, const float* sine, int heads, int dim, int turned, int of, const int* places) {
   int half = turned / 2, i = blockIdx.x * THREADS + threadIdx.x, h = i / half, j = i % half;
   if (h >= heads) return;
-  float *at = x + (size_t)h * dim + j, a = at[0], b = at[half];
+  if (places) j += places[h / of] * turned;
+  float *at = x + (size_t)h * dim + i % half, a = at[0], b = at[half];
   at[0] = __fadd_rn(a * cosine[j], -(b * sine[j]));
   at[half] = __fadd_rn(b * cosine[half + j], a * sine[half + j]);
 }
@@ -211,4 +219,133 @@ extern "C" __global__ void __launch_bounds__(THREADS) gates(float* x, const floa
   if (i >= n) return;
   double v = x[i];
   x[i] = (float)(v / (1 + exact(-v))) * by[i];
+}
+
+// Whole is the attention of all tokens of windows to those before them. Sums of a query have the positions from from[i] on, until the last of
+// the `together` queries that begin at a multiple of that; it attends to those from first[i] on.
+struct Whole {
+  float* out;
+  const float *q, *k, *v;
+  const int *starts, *lengths, *from, *first;
+  int heads, shared, key, value, together, line; // floats of a row of scores
+  float scale;
+};
+
+#define KEYS 64  // keys of a tile
+#define DEEP 32  // elements of queries and keys, or positions of values, in shared memory
+#define WIDE 128 // columns of values of a tile
+
+// wholes computes it for 32 queries of a head: a block. Scores are in the memory that the launch adds.
+extern "C" __global__ void __launch_bounds__(THREADS) wholes(Whole a) {
+  __shared__ float4 tile[DEEP * WIDE / 4];
+  __shared__ double sums[ROWS][8];
+  float* scores = (float*)added();
+  float (*sq)[ROWS + 4] = (float(*)[ROWS + 4])tile;                        // [DEEP][queries]
+  float (*sk)[KEYS + 4] = (float(*)[KEYS + 4])((float*)tile + DEEP * (ROWS + 4)); // [DEEP][keys]
+  int t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.x % a.heads, i0 = blockIdx.x / a.heads * ROWS;
+  int length = a.lengths[blockIdx.y], kv = a.heads / a.shared, own = head / a.shared;
+  if (i0 >= length) return;
+  size_t start = a.starts[blockIdx.y];
+  int from = a.from[i0], to = (i0 / a.together + 1) * a.together;
+  if (to > length) to = length;
+  int n = to - from, rows = length - i0 < ROWS ? length - i0 : ROWS;
+  const float *q = a.q + ((start + i0) * a.heads + head) * a.key, *k = a.k + ((start + from) * kv + own) * a.key;
+  const float* v = a.v + ((start + from) * kv + own) * a.value;
+  // Scores: a thread has two queries and four keys of a tile.
+  int ty = t / 16 * 2, tx = t % 16 * 4;
+  for (int j0 = 0; j0 < n; j0 += KEYS) {
+    float s[2][4] = {{0.f, 0.f, 0.f, 0.f}, {0.f, 0.f, 0.f, 0.f}};
+    for (int d0 = 0; d0 < a.key; d0 += DEEP) {
+      int deep = a.key - d0 < DEEP ? a.key - d0 : DEEP;
+      #pragma unroll
+      for (int e = t; e < DEEP * (ROWS + KEYS); e += THREADS) {
+        int r = e / DEEP, d = e % DEEP;
+        if (r < ROWS) sq[d][r] = r < rows && d < deep ? q[(size_t)r * a.heads * a.key + d0 + d] * a.scale : 0.f;
+        else {
+          r -= ROWS;
+          sk[d][r] = j0 + r < n && d < deep ? k[(size_t)(j0 + r) * kv * a.key + d0 + d] : 0.f;
+        }
+      }
+      __syncthreads();
+      #pragma unroll 8
+      for (int d = 0; d < deep; d++) {
+        float4 y = *(const float4*)&sk[d][tx];
+        fma4(s[0], sq[d][ty], y);
+        fma4(s[1], sq[d][ty + 1], y);
+      }
+      __syncthreads();
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++)
+      #pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (j0 + tx + j < n) scores[(ty + i) * a.line + j0 + tx + j] = s[i][j];
+  }
+  __syncthreads();
+  // Weights: a warp has four queries.
+  for (int r = 4 * warp; r < 4 * warp + 4 && r < rows; r++) {
+    float* row = scores + r * a.line;
+    int first = a.first[i0 + r] - from, end = i0 + r + 1 - from;
+    float top = -__uint_as_float(0x7f800000);
+    for (int j = first + lane; j < end; j += 32) if (!(row[j] <= top)) top = row[j]; // what is not a number stays
+    #pragma unroll
+    for (int b = 16; b > 0; b /= 2) {
+      float other = (float)__shfl_xor_sync(~0u, (double)top, b);
+      if (!(other <= top)) top = other;
+    }
+    for (int j = lane; j < n; j += 32) {
+      double d = (double)row[j] - (double)top;
+      row[j] = j < first || j >= end || d < -700 ? 0.f : (float)exact(d);
+    }
+  }
+  __syncthreads();
+  int r = t / 8, l = t % 8;
+  if (r < rows) {
+    const float* row = scores + r * a.line;
+    double s = 0;
+    #pragma unroll 8
+    for (int j = a.first[i0 + r] - from + l; j < i0 + r + 1 - from; j += 8) s += (double)row[j];
+    sums[r][l] = s;
+  }
+  __syncthreads();
+  for (int r = 4 * warp; r < 4 * warp + 4 && r < rows; r++) {
+    double scale = 1 / lanes(sums[r]);
+    for (int j = a.first[i0 + r] - from + lane; j < i0 + r + 1 - from; j += 32) scores[r * a.line + j] = (float)((double)scores[r * a.line + j] * scale);
+  }
+  __syncthreads();
+  // Values: a thread has four queries and four columns of a tile.
+  float* sv = (float*)tile;
+  for (int c0 = 0; c0 < a.value; c0 += WIDE) {
+    int wide = a.value - c0 < WIDE ? a.value - c0 : WIDE;
+    float total[4][4], s[4][4];
+    for (int j0 = 0; j0 < n; j0 += DEEP) {
+      int deep = n - j0 < DEEP ? n - j0 : DEEP;
+      #pragma unroll
+      for (int e = t; e < DEEP * WIDE; e += THREADS) {
+        int j = e / WIDE, c = e % WIDE;
+        sv[e] = j < deep && c < wide ? v[(size_t)(j0 + j) * kv * a.value + c0 + c] : 0.f;
+      }
+      __syncthreads();
+      if (j0 % SEGMENT == 0)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+          #pragma unroll
+          for (int c = 0; c < 4; c++) s[i][c] = 0.f;
+      for (int j = 0; j < deep; j++) {
+        float4 y = *(const float4*)(sv + j * WIDE + 4 * lane);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) fma4(s[i], scores[(4 * warp + i) * a.line + j0 + j], y);
+      }
+      if (j0 % SEGMENT == SEGMENT - DEEP || j0 + DEEP >= n)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+          #pragma unroll
+          for (int c = 0; c < 4; c++) total[i][c] = j0 < SEGMENT ? s[i][c] : __fadd_rn(total[i][c], s[i][c]);
+      __syncthreads();
+    }
+    for (int i = 0; i < 4; i++)
+      for (int c = 0; c < 4; c++)
+        if (4 * warp + i < rows && 4 * lane + c < wide)
+          a.out[((start + i0 + 4 * warp + i) * a.heads + head) * a.value + c0 + 4 * lane + c] = total[i][c];
+  }
 }
