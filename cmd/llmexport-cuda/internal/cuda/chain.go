@@ -15,13 +15,13 @@ const busyTiles = 96
 
 // resident is what chains leave on the card: matrices, and the keys and values of the tokens of all windows so far.
 type resident struct {
-	of       *kernel.Pasts
-	version  uint64
-	rows     int // windows that there is room for
-	at       int // tokens of every window
-	memory   buffer
-	spot     spot
-	past     []pastAt
+	of      *kernel.Pasts
+	version uint64
+	rows    int // windows that there is room for
+	at      int // tokens of every window
+	memory  buffer
+	spot    spot
+	past    []pastAt
 }
 
 // spot is where the matrices of a chain are, and of whole windows what else it needs.
