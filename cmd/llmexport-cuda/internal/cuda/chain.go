@@ -13,6 +13,9 @@ const longest, widest = 4096, 256
 // busyTiles is the number of blocks of a product of large tiles that keeps a card busy.
 const busyTiles = 96
 
+// thinRows is the number of rows below which tiles of 128 rows waste more than they are faster.
+const thinRows = 64
+
 // resident is what chains leave on the card: matrices, and the keys and values of the tokens of all windows so far.
 type resident struct {
 	of      *kernel.Pasts
@@ -242,6 +245,18 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearSte
 		}
 		all := uint64(m) * uint64(n)
 		return bias == 0 || e.launch(s, biases, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&bias), unsafe.Pointer(&all), unsafe.Pointer(&n))
+	}
+	segments := (k + kernel.Segment - 1) / kernel.Segment
+	all := uint64(m) * uint64(n)
+	if int(m) >= e.thin && e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k)), &e.part: 4 * all * uint64(segments)}) {
+		rows := panels(e.a.at, int(k))
+		return e.pack(s, e.a.at, src, int(m), int(k)) && e.launch(s, parts, (int(n)+127)/128, int(segments*((m+127)/128)), unsafe.Pointer(&e.part.at),
+			unsafe.Pointer(&rows), unsafe.Pointer(&b), unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k)) &&
+			e.launch(s, joins, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&e.part.at), unsafe.Pointer(&bias), unsafe.Pointer(&all),
+				unsafe.Pointer(&segments), unsafe.Pointer(&n))
+	}
+	if e.failed != nil {
+		return false
 	}
 	return e.launch(s, thin, (int(m)+31)/32, (int(n)+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&b), unsafe.Pointer(&bias),
 		unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k))

@@ -16,7 +16,7 @@ func TestChains(t *testing.T) {
 			past = 600 // more than two segments
 		}
 		got, want := chainOf(uint64(s), past, tokens), chainOf(uint64(s), past, tokens)
-		e.busy = []int{busyTiles, 1}[s/3%2]
+		e.busy, e.thin = []int{busyTiles, 1}[s/3%2], []int{thinRows, 1}[s%2]
 		few := *got // the first window alone
 		few.Rows, few.States = 1, slices.Clone(got.States[:got.Widths[0]])
 		if !e.Compute(&few) {
@@ -53,7 +53,7 @@ func TestWholes(t *testing.T) {
 	for s := range max(12, *shapes/8) {
 		got, want := wholeOf(uint64(s)), wholeOf(uint64(s))
 		want.Do()
-		e.busy = []int{busyTiles, 1}[s%2]
+		e.busy, e.thin = []int{busyTiles, 1}[s%2], []int{thinRows, 1}[s/2%2]
 		if !e.Compute(got) {
 			t.Fatalf("windows %d: not computed, %v", s, e.Err())
 		}

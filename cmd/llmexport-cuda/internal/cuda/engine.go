@@ -55,6 +55,7 @@ type Engine struct {
 	added   [len(names)]uint32  // bytes of shared memory that a launch adds
 	least   int                 // of multiplications
 	busy    int                 // see busyTiles
+	thin    int                 // see thinRows
 
 	mu     sync.Mutex
 	failed error               // of the first call that failed; the card is not used afterwards
@@ -108,10 +109,12 @@ const (
 	gates
 	wholes
 	biases
+	parts
+	joins
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
-	"rotates", "keeps", "attends", "gates", "wholes", "biases"}
+	"rotates", "keeps", "attends", "gates", "wholes", "biases", "parts", "joins"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -135,7 +138,7 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
+	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
 		idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)

@@ -176,7 +176,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, BIASES };
+              ATTENDS, GATES, WHOLES, BIASES, PARTS, JOINS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -193,8 +193,8 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "biases"};
-  for (int i = 0; i < BIASES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "attends", "gates", "wholes", "biases", "parts", "joins"};
+  for (int i = 0; i < JOINS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -295,6 +295,19 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto n = arg<unsigned long long>(a, 2);
     int width = arg<int>(a, 3);
     g = [=] { biases(dst, bias, n, width); };
+    break;
+  }
+  case PARTS: {
+    auto x = arg<Factor>(a, 1), y = arg<Factor>(a, 2);
+    int m = arg<int>(a, 3), n = arg<int>(a, 4), k = arg<int>(a, 5);
+    g = [=] { parts(dst, x, y, m, n, k); };
+    break;
+  }
+  case JOINS: {
+    auto x = arg<float*>(a, 1), bias = arg<float*>(a, 2);
+    auto n = arg<unsigned long long>(a, 3);
+    int segments = arg<int>(a, 4), width = arg<int>(a, 5);
+    g = [=] { joins(dst, x, bias, n, segments, width); };
     break;
   }
   case WHOLES: {

@@ -63,11 +63,11 @@ __device__ __forceinline__ void fma4(float* s, float x, float4 y) {
 // A block computes a tile of 64*R rows and 128 columns, a thread 4*R rows and 8 columns of it; shared memory has STAGES times TK
 // positions. The threads of a warp are 4 x 8, such that neighbours read the same words of shared memory.
 template <int R, int TK, int STAGES>
-__device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach) {
+__device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach, int tile) {
   const int TM = 64 * R;
   __shared__ float4 sa[STAGES][TK][TM / 4];
   __shared__ float4 sb[STAGES][TK][TN / 4];
-  int i0 = blockIdx.y * TM, j0 = blockIdx.x * TN;
+  int i0 = tile * TM, j0 = blockIdx.x * TN;
   if (mode == ADD_LOWER && j0 > i0 + TM - 1) return;
   if (reach == UNTIL && j0 + TN < k) k = j0 + TN;
   if (reach == FROM) { a.at += j0 * a.step; b.at += j0 * b.step; k -= j0; }
@@ -178,8 +178,24 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
 }
 
 #define ARGUMENTS float *dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach
-extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { multiply<2, 16, 3>(dst, a, b, m, n, k, ldd, mode, reach); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode, reach); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { multiply<2, 16, 3>(dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y); }
+
+// parts computes the sums of every segment, [segments][m][n], for so few rows that their tiles alone would not keep a card busy. joins adds them,
+// and a bias or nothing.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) parts(float* dst, Factor a, Factor b, int m, int n, int k) {
+  int tiles = (m + 127) / 128, i = blockIdx.y / tiles, left = k - i * SEGMENT;
+  a.at += i * SEGMENT * a.step;
+  b.at += i * SEGMENT * b.step;
+  multiply<2, 16, 3>(dst + (size_t)i * m * n, a, b, m, n, left < SEGMENT ? left : SEGMENT, n, WRITE, ALL, blockIdx.y % tiles);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) joins(float* dst, const float* parts, const float* bias, unsigned long long count, int segments, int n) {
+  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  if (i >= count) return;
+  float s = parts[i];
+  for (int j = 1; j < segments; j++) s = __fadd_rn(s, parts[j * count + i]);
+  dst[i] = bias ? __fadd_rn(s, bias[i % n]) : s;
+}
 
 // pack makes panels of `rows` rows [rows][k], the last one filled up with zeros. A block takes 32 rows and positions.
 extern "C" __global__ void __launch_bounds__(THREADS) pack(float* dst, const float* src, int rows, int k) {
