@@ -126,7 +126,7 @@ func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool
 	if f.packed == nil {
 		return false, nil
 	}
-	r.add(&kernel.LinearStep{Dst: dst, Src: src, Weights: f.packed.Factor(), Bias: r.vector(f.bias)})
+	r.add(&kernel.LinearStep{Dst: dst, Src: src, Weights: f.right(), Bias: r.vector(f.bias)})
 	var t effort.Tally
 	t.Linear(1, l.Weight.Rows, l.Weight.Cols)
 	r.work = r.work.Plus(t.Done())

@@ -146,6 +146,23 @@ type factor struct {
 	packed    *kernel.Packed
 	bias, dst []float32
 	at, width int
+	of        *Linear // whose weights are not laid out yet, as a device takes them from rows
+}
+
+// size is the number of rows and columns.
+func (f *factor) size() (rows, cols int) {
+	if f.of != nil {
+		return f.of.Rows, f.of.Cols
+	}
+	return f.packed.Rows(), f.packed.Cols()
+}
+
+// right is the matrix as a device takes it.
+func (f *factor) right() kernel.Factor {
+	if l := f.of; l != nil {
+		return kernel.Factor{Data: l.W, Layout: kernel.ByRow, Stride: l.Cols, Version: l.byRow}
+	}
+	return f.packed.Factor()
 }
 
 // compute multiplies tokens from to to-1 by rows lo to hi-1 of the matrix. A sum is never split, so the division into units of
@@ -166,6 +183,9 @@ func multiply(threads int, x []float32, n int, all ...factor) {
 	}
 	total := 0
 	for _, f := range all {
+		if f.of != nil {
+			f.of.pack()
+		}
 		total += f.packed.Rows()
 	}
 	if n == 0 || total == 0 {
@@ -194,10 +214,10 @@ func multiply(threads int, x []float32, n int, all ...factor) {
 func offload(threads int, x []float32, n int, all []factor) (others []factor) {
 	version := kernel.NewVersion()
 	for _, f := range all {
-		cols, width := f.packed.Cols(), f.packed.Rows()
+		width, cols := f.size()
 		if n == 0 || width == 0 || !kernel.Offload(&kernel.Product{
 			Dst: f.dst[f.at:], Rows: n, Cols: width, Stride: f.width,
-			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols, Version: version}, B: f.packed.Factor(), K: cols}},
+			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols, Version: version}, B: f.right(), K: cols}},
 		}) {
 			others = append(others, f)
 			continue
@@ -332,6 +352,7 @@ type Linear struct {
 	packed  kernel.Packed
 	ready   bool   // packed holds W
 	version uint64 // of W
+	byRow   uint64 // of W as rows that a device lays out
 }
 
 // linearOf returns a linear layer that is not in memory.
@@ -351,7 +372,7 @@ func (l *Linear) InMemory() bool { return l.W != nil || l.ready }
 // Load reads the weights of the source.
 func (l *Linear) Load() (err error) {
 	w := l.model.memory(l)
-	l.W, l.ready, l.version = nil, false, kernel.NewVersion()
+	l.W, l.ready, l.version, l.byRow = nil, false, kernel.NewVersion(), kernel.NewVersion()
 	if err = l.model.read(w, l.Weight, 0); err != nil {
 		return err
 	}
@@ -402,7 +423,7 @@ func (l *Linear) Set(w []float32) {
 	if len(w) != l.Rows*l.Cols {
 		panic(fmt.Sprintf("internal error: forward.Linear.Set: %d weights for %d x %d", len(w), l.Rows, l.Cols))
 	}
-	l.W, l.ready, l.version = w, false, kernel.NewVersion()
+	l.W, l.ready, l.version, l.byRow = w, false, kernel.NewVersion(), kernel.NewVersion()
 }
 
 // apply is dst = x · Wᵀ + Bias: x [n, Cols], dst [n, Rows].
@@ -420,10 +441,15 @@ func (l *Linear) product(ctx context.Context, dst, x []float32) error {
 	return l.model.linear(ctx, x, rows("Linear", x, l.Cols, dst, l.Rows), output{l.of, dst})
 }
 
-// factor lays the weights out for products that go to dst [tokens, Rows].
+// factor lays the weights out for products that go to dst [tokens, Rows], or leaves that to a device.
 func (l *Linear) factor(dst []float32) factor {
+	f := factor{packed: &l.packed, bias: l.Bias, dst: dst, width: l.Rows}
+	if !l.ready && kernel.HasDevice() {
+		f.of = l
+		return f
+	}
 	l.pack()
-	return factor{&l.packed, l.Bias, dst, 0, l.Rows}
+	return f
 }
 
 // pack lays the weights out for products.

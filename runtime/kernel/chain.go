@@ -136,6 +136,10 @@ func (c *Chain) Do() {
 		case *LinearStep:
 			n, k := c.Widths[x.Dst], c.Widths[x.Src]
 			p := Packed{panels: x.Weights.Data, rows: n, cols: k}
+			if x.Weights.Layout == ByRow {
+				p = Packed{}
+				p.Pack(x.Weights.Data, n, k, x.Weights.Stride)
+			}
 			p.MulT(matrices[x.Dst], matrices[x.Src], c.Rows, n, k, 0, n)
 			for r := 0; r < c.Rows && x.Bias.Data != nil; r++ {
 				y := matrices[x.Dst][r*n : (r+1)*n]

@@ -234,7 +234,7 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearSte
 	dst, src := p.matrices[x.Dst], p.matrices[x.Src]
 	w, ok := e.keep(x.Weights, int(n), int(k))
 	bias, both := e.vector(p, x.Bias)
-	if !ok || !both || x.Weights.Layout != kernel.ByPanel {
+	if !ok || !both || x.Weights.Layout == kernel.ByPosition {
 		return false
 	}
 	b := factorOf(x.Weights, w.at, int(n), int(k))

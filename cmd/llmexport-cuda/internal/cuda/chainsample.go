@@ -27,9 +27,13 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 		return x
 	}
 	linear := func(dst, src, n, k int) kernel.Step {
-		p := new(kernel.Packed)
-		p.Pack(small(n*k), n, k, k)
-		l := &kernel.LinearStep{Dst: dst, Src: src, Weights: p.Factor()}
+		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
+		if seed%4 < 2 {
+			p := new(kernel.Packed)
+			p.Pack(w.Data, n, k, k)
+			w = p.Factor()
+		}
+		l := &kernel.LinearStep{Dst: dst, Src: src, Weights: w}
 		if bias {
 			l.Bias = kernel.Vector(small(n))
 		}
