@@ -309,6 +309,7 @@ func (f qwenText) describe(c *Config) (*Decoder, error) {
 		b := begin(c, "rms_norm_eps", 1e-6)
 		b.tied(true)
 		b.Only("norm_topk_prob", "true")
+		delete(c.fields.values, "norm_topk_prob") // null has no effect: weights are normalized in any case
 		rope := ropeRules{theta: 500000, mrope: true}.read(c)
 		return finishQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true}, (*builder).noWindows)
 	case f.three:
