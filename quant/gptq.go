@@ -132,7 +132,7 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 		e.share(diagonal)
 		return e, nil
 	}
-	e.factor = make([]float32, cols*cols)
+	e.factor = kernel.Floats(cols * cols)
 	for try := 0; ; try++ {
 		e.ridge = float32(damping * (sum / float64(cols)))
 		if e.invert(threads) {

@@ -45,9 +45,9 @@ func newInputMoments(cols int, cross bool) *moments {
 }
 
 func newMoments(cols int, cross bool) *moments {
-	m := &moments{cols: cols, hessian: make([]float32, cols*cols)}
+	m := &moments{cols: cols, hessian: kernel.Floats(cols * cols)}
 	if cross {
-		m.cross = make([]float32, cols*cols)
+		m.cross = kernel.Floats(cols * cols)
 	}
 	return m
 }

@@ -17,7 +17,7 @@ type residue struct {
 }
 
 func newResidue(rows, cols int) *residue {
-	return &residue{rows: rows, cols: cols, sum: make([]float32, rows*cols)}
+	return &residue{rows: rows, cols: cols, sum: kernel.Floats(rows * cols)}
 }
 
 // add takes whole windows of so many tokens, without the first skip of each: inputs and states of the quantized model, and states of the

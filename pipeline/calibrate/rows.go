@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"unsafe"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // room is the memory still available, in bytes.
@@ -38,7 +40,7 @@ func (r *room) memory(n int) []float32 {
 	if unused > r.left {
 		r.spare = nil
 	}
-	return make([]float32, n)
+	return kernel.Floats(n)
 }
 
 // rows is a matrix of activations, [n, width] float32: in memory if there is room, else in an unnamed file.

@@ -1,5 +1,7 @@
 package forward
 
+import "github.com/llmexport/llmexport/runtime/kernel"
+
 // arena is the memory of passes, which use it again: new memory would have to be cleared first. Its content is arbitrary.
 type arena struct {
 	floats []float32 // of a pass that needs a known amount
@@ -18,7 +20,7 @@ func (a *arena) take(n int) []float32 {
 	for len(a.rest) < n {
 		if a.next == len(a.kept) {
 			piece := max(n, min(max(a.size, smallestPiece), largestPiece))
-			a.kept, a.size = append(a.kept, make([]float32, piece)), a.size+piece
+			a.kept, a.size = append(a.kept, kernel.Floats(piece)), a.size+piece
 		}
 		a.rest = a.kept[a.next]
 		a.next++

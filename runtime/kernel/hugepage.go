@@ -9,10 +9,22 @@ import (
 // dropped together, so shared chunks keep little unused memory alive.
 const hugeChunk = 4 << 20
 
+// hugeFloor is how many values are worth asking for large pages.
+const hugeFloor = 4 << 20
+
 // huge is the current chunk.
 var huge struct {
 	mu   sync.Mutex
 	rest []float32
+}
+
+// Floats is make([]float32, n). For many values large pages are requested, as for weights.
+func Floats(n int) []float32 {
+	s := make([]float32, n)
+	if n >= hugeFloor {
+		adviseHuge(s)
+	}
+	return s
 }
 
 // hugeFloats is make([]float32, n) for weights: memory for which large pages are requested, because the first
