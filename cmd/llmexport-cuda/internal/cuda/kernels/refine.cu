@@ -210,7 +210,6 @@ template <int C, bool KEPT> struct Panel {
     Descent d;
     d.half = k.half;
     d.zero = u.zero;
-    const int none = 32 * C;
     int count = u.rows - from < ROWS ? u.rows - from : ROWS, blocks = k.cols / width;
     float *change = (float*)s->change, *couplings = (float*)s->outputs[warp], sums[C], diagonal[C], flats[C];
     float mid = (float)(1 << (k.bits - 1)), least = -mid, most = mid - 1, unknown = __uint_as_float(0x7fffffffu);
@@ -264,55 +263,41 @@ template <int C, bool KEPT> struct Panel {
           g[c] += sums[c] * more;
         }
       }
-      // The codes. Until one moves all of them decide at once; the first that moves does, and those after it decide again.
+      // The codes, 32 columns at a time. Until one moves all of these decide at once; the first that moves does, and those after it decide again.
       float inverse = 1.f / scale, flat = 1.f / x.curve * inverse, q[C];
       if (!ordinary(x.curve) || !ordinary(fabsf(scale))) flat = unknown;
       #pragma unroll
       for (int c = 0; c < C; c++) q[c] = x.code[c];
-      for (int start = 0; start < width;) {
-        float best[C], by[C];
-        bool better[C], unsure = false;
-        #pragma unroll
-        for (int c = 0; c < C; c++) {
+      #pragma unroll
+      for (int c = 0; c < C; c++) {
+        for (int start = 0; start < 32 && c * 32 + start < width;) {
           // A step is off by less than a thousandth, unless it is so large that the code becomes the least or the most.
           float step = g[c] * flats[c] * flat, to = q[c] - step, whole = __fadd_rn(__fadd_rn(to, 0x1.8p23f), -0x1.8p23f);
-          best[c] = fminf(fmaxf(whole, least), most);
-          by[c] = scale * (best[c] - q[c]);
-          float bend = by[c] * (x.curve * diagonal[c]), slope = 2 * g[c] + bend;
-          bool in = c * 32 + lane >= start && c * 32 + lane < width, other = in && best[c] != q[c];
-          better[c] = other && (by[c] < 0 ? slope > 0 : slope < 0);
+          float best = fminf(fmaxf(whole, least), most), by = scale * (best - q[c]);
+          float bend = by * (x.curve * diagonal[c]), slope = 2 * g[c] + bend;
+          bool in = lane >= start && c * 32 + lane < width, other = in && best != q[c];
+          bool better = other && (by < 0 ? slope > 0 : slope < 0);
           // Is the code, and the sign of what it changes, what exact numbers say?
           bool sure = fabsf(to - whole) < 0.499f || fabsf(step) > 1024.f;
           bool sign = fabsf(bend) >= 0x1p-60f && fabsf(slope) > fabsf(bend) * 0x1p-20f && fabsf(slope) < 0x1p100f;
-          unsure = unsure || in && !sure || other && !sign;
-        }
-        if (unsure)
-          #pragma unroll
-          for (int c = 0; c < C; c++) {
+          if (in && !sure || other && !sign) {
             float bend = x.curve * diagonal[c];
-            best[c] = nearest(q[c] - g[c] / bend * inverse, least, most);
-            by[c] = scale * (best[c] - q[c]);
-            better[c] = c * 32 + lane >= start && c * 32 + lane < width && best[c] != q[c] &&
-                        (double)by[c] * (2 * (double)g[c] + (double)by[c] * (double)bend) < 0;
+            best = nearest(q[c] - g[c] / bend * inverse, least, most);
+            by = scale * (best - q[c]);
+            better = in && best != q[c] && (double)by * (2 * (double)g[c] + (double)by * (double)bend) < 0;
           }
-        int i = none;
-        float factor = 0;
-        #pragma unroll
-        for (int c = 0; c < C; c++) {
-          unsigned those = __ballot_sync(~0u, better[c]);
-          if (i != none || !those) continue;
-          i = c * 32 + __ffs(those) - 1;
-          factor = __shfl_sync(~0u, by[c] * x.curve, i % 32);
-          if (lane == i % 32) q[c] = best[c];
+          unsigned those = __ballot_sync(~0u, better);
+          if (!those) break;
+          int i = __ffs(those) - 1;
+          float factor = __shfl_sync(~0u, by * x.curve, i);
+          if (lane == i) q[c] = best;
+          if (lane > i && (KEPT || c * 32 + lane < width)) g[c] += square(c * 32 + i, c * 32 + lane) * factor;
+          #pragma unroll
+          for (int d = c + 1; d < C; d++)
+            if (KEPT || d * 32 + lane < width) g[d] += square(c * 32 + i, d * 32 + lane) * factor;
+          start = i + 1;
+          any = true;
         }
-        if (i == none) break;
-        #pragma unroll
-        for (int c = 0; c < C; c++) {
-          int j = c * 32 + lane;
-          if (j > i && (KEPT || j < width)) g[c] += square(i, j) * factor;
-        }
-        start = i + 1;
-        any = true;
       }
       // What has changed.
       size_t row = from + r;
