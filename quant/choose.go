@@ -147,7 +147,7 @@ func (r *refinement) decompose() bool {
 // choice is what a device does for some refinements.
 func (e *feedback) choice(list []*refinement) *kernel.Choice {
 	d := &kernel.Choice{Cols: e.cols, Block: e.block, Candidates: e.candidates, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
-		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions[2]},
+		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions.factor},
 		Importance: e.importance, Order: e.order}
 	for _, r := range list {
 		d.Runs = append(d.Runs, kernel.Mixed{Rows: r.rows, Codes: r.dst.Codes, Scale: r.dst.Scale, Zero: r.dst.Zero, Target: r.target, Order: r.rowOrder, Mix: r.mix})

@@ -146,6 +146,14 @@ func TestAim(t *testing.T) {
 				}
 			}
 		}
+		for n := range partly(3) {
+			d := n
+			kernel.SetDevice(&d)
+			if got := e.(Aimer).Aim(w, residue.Data, 3); d != 0 || !slices.Equal(got.Data, to.Data) {
+				t.Errorf("%s: %d products on a device, %d are left, or another target", order, n, d)
+			}
+			kernel.SetDevice(nil)
+		}
 		far := e.(Aimer).Aim(w, large, 3)
 		var change, squares, along, whole float64
 		for i, v := range w.Data {

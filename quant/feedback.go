@@ -35,10 +35,13 @@ type feedback struct {
 	factor     []float32 // [cols, cols], M of invertFactor in the order of positions
 	importance []float32 // damped diagonal, in the order of positions
 	mismatch   []float32 // [cols, cols], or nil
-	versions   [3]uint64 // of the Hessian, the mismatch and the factor, for devices
+	versions   versions  // for devices
 	sums       []float32 // sums of the rows of the damped Hessian over the block of the row
 	total      []float64 // for every block the sum of sums
 }
+
+// versions name the content of matrices, see [kernel.NewVersion]. The factor has one for each of two layouts: by position and by row.
+type versions struct{ hessian, mismatch, factor, rows uint64 }
 
 // batch is a group of rows in progress. Values are [rows, cols].
 type batch struct {

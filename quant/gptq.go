@@ -104,12 +104,17 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 	if err != nil {
 		return nil, err
 	}
-	if err := checkInputs(in, cols, threads); err != nil {
+	if err := checkInputs(in, cols); err != nil {
 		return nil, err
+	}
+	other, ok := like.(*feedback)
+	ok = ok && &other.hessian[0] == &in.Hessian[0]
+	if !ok && !kernel.Finite(threads, in.Hessian) || !kernel.Finite(threads, in.Cross) {
+		return nil, fmt.Errorf("internal error: statistics are not finite")
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps,
 		coupling: q.Outputs, ordering: q.Order, strength: float32(q.Mismatch), hessian: in.Hessian,
-		versions: [3]uint64{kernel.NewVersion(), kernel.NewVersion(), kernel.NewVersion()}}
+		versions: versions{in.Factor().Version, kernel.NewVersion(), kernel.NewVersion(), kernel.NewVersion()}}
 	diagonal := in.Diagonal()
 	sum := 0.0
 	for i, v := range diagonal {
@@ -127,9 +132,9 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 	}
 	e.order = positions(diagonal, e.block, q.Order)
 	e.damping = damping
-	if f, ok := like.(*feedback); ok && &f.hessian[0] == &in.Hessian[0] && f.damping == damping && slices.Equal(f.order, e.order) {
-		e.ridge, e.factor, e.mismatch, e.versions = f.ridge, f.factor, f.mismatch, f.versions
-		e.share(diagonal)
+	if ok && other.damping == damping && slices.Equal(other.order, e.order) {
+		e.ridge, e.factor, e.mismatch, e.versions = other.ridge, other.factor, other.mismatch, other.versions
+		e.share(diagonal, threads)
 		return e, nil
 	}
 	e.factor = kernel.Floats(cols * cols)
@@ -143,9 +148,9 @@ func (q *GPTQ) PrepareLike(like Encoder, s Spec, cols int, in *Stats, threads in
 		}
 		damping *= 10
 	}
-	e.share(diagonal)
+	e.share(diagonal, threads)
 	if in.Cross != nil && q.Mismatch > 0 {
-		e.mismatch = mismatch(in, e.order, e.factor, float32(q.Mismatch), threads)
+		e.mismatch = e.mismatched(in, threads)
 	}
 	return e, nil
 }
@@ -168,14 +173,12 @@ func (q *GPTQ) Couples() bool { return q.Outputs > 0 && q.Sweeps > 0 }
 func (q *GPTQ) Crosses() bool { return q.Mismatch > 0 }
 
 // checkInputs rejects statistics that calibration must not produce.
-func checkInputs(s *Stats, cols, threads int) error {
+func checkInputs(s *Stats, cols int) error {
 	switch {
 	case s == nil:
 		return fmt.Errorf("internal error: gptq has no statistics of the inputs")
 	case s.Cols != cols || len(s.Hessian) != cols*cols || s.Cross != nil && len(s.Cross) != cols*cols:
 		return fmt.Errorf("internal error: statistics of %d columns for a matrix of %d", s.Cols, cols)
-	case !kernel.Finite(threads, s.Hessian) || !kernel.Finite(threads, s.Cross):
-		return fmt.Errorf("internal error: statistics are not finite")
 	}
 	return nil
 }
@@ -235,20 +238,24 @@ func (e *feedback) gather(threads int) {
 }
 
 // share computes the sums of the damped Hessian that the search and the descent need.
-func (e *feedback) share(diagonal []float32) {
+func (e *feedback) share(diagonal []float32, threads int) {
 	n := e.cols
 	e.importance = make([]float32, n)
 	for p, c := range e.order {
 		e.importance[p] = diagonal[c] + e.ridge
 	}
+	sums := make([]float64, n)
 	e.sums, e.total = make([]float32, n), make([]float64, e.blocks)
-	for i := range e.sums {
-		b := i / e.block
-		sum := float64(e.ridge)
-		for _, v := range e.hessian[i*n+b*e.block:][:e.block] {
-			sum += float64(v)
+	kernel.Parallel(threads, n, func(i, end int) {
+		for ; i < end; i++ {
+			sum := float64(e.ridge)
+			for _, v := range e.hessian[i*n+i/e.block*e.block:][:e.block] {
+				sum += float64(v)
+			}
+			sums[i], e.sums[i] = sum, float32(sum)
 		}
-		e.sums[i] = float32(sum)
-		e.total[b] += sum
+	})
+	for i, sum := range sums {
+		e.total[i/e.block] += sum
 	}
 }

@@ -5,86 +5,90 @@ import "github.com/llmexport/llmexport/runtime/kernel"
 // deviceStrip is how many rows a device takes at a time.
 const deviceStrip = 1024
 
-// mismatch returns strength · (C - H) (H + ridge·I)⁻¹ [n, n], which multiplied by weights is the change of their target:
-// w* - w = w (C + ridge·I) (H + ridge·I)⁻¹ - w. factor is M of [invertFactor] for H + ridge·I in the order of positions,
-// so that the inverse is MᵀM.
-func mismatch(in *Stats, order []int, factor []float32, strength float32, threads int) []float32 {
-	n := in.Cols
-	m := &mismatching{n: n, in: in, order: order, factor: factor, strength: strength, d: make([]float32, n*n)}
-	from := 0
-	if kernel.HasDevice() {
-		from = m.offload(threads)
-	}
-	if from == n {
-		return m.d
-	}
-	size := kernel.Span(threads, n-from, factorStrip, factorLay)
-	kernel.Parallel(threads, (n-from+size-1)/size, func(u, to int) {
-		x, y := make([]float32, size*n), make([]float32, size*n)
-		for lo := from + u*size; lo < min(n, from+to*size); lo += size {
-			rows := min(size, n-lo)
-			m.differences(x, lo, rows)
-			divide(x, y, factor, rows, n)
-			m.store(x, lo, rows)
+// mismatched returns strength · (C - H) (H + ridge·I)⁻¹ [n, n], which multiplied by weights is the change of their target:
+// w* - w = w (C + ridge·I) (H + ridge·I)⁻¹ - w.
+func (e *feedback) mismatched(in *Stats, threads int) []float32 {
+	n := e.cols
+	d := make([]float32, n*n)
+	e.divide(n, threads, func(x []float32, r int) {
+		c, h := in.Cross[r*n:][:n], in.Hessian[r*n:][:n]
+		for p, j := range e.order {
+			x[p] = c[j] - h[j]
+		}
+	}, func(x []float32, r int) {
+		to := d[r*n:][:n]
+		for p, j := range e.order {
+			to[j] = e.strength * x[p]
 		}
 	})
-	return m.d
+	return d
 }
 
-// mismatching is the state of mismatch.
-type mismatching struct {
-	n         int
-	in        *Stats
-	order     []int
-	factor, d []float32
-	strength  float32
-}
-
-// differences sets x to rows of C - H in the order of positions.
-func (m *mismatching) differences(x []float32, lo, rows int) {
-	n := m.n
-	for i := range rows {
-		c, h := m.in.Cross[(lo+i)*n:][:n], m.in.Hessian[(lo+i)*n:][:n]
-		for p, j := range m.order {
-			x[i*n+p] = c[j] - h[j]
-		}
+// divide multiplies rows by (H + ridge·I)⁻¹ = MᵀM: load sets a row, in the order of positions, and store takes its product. Both are
+// called for different rows at a time, store once for each.
+func (e *feedback) divide(rows, threads int, load, store func(x []float32, row int)) {
+	n, from := e.cols, 0
+	if kernel.HasDevice() {
+		from = e.divideOffload(rows, threads, load, store)
 	}
-}
-
-// store makes x rows of the result, in the order of columns.
-func (m *mismatching) store(x []float32, lo, rows int) {
-	n := m.n
-	for i := range rows {
-		to := m.d[(lo+i)*n:][:n]
-		for p, j := range m.order {
-			to[j] = m.strength * x[i*n+p]
+	size := kernel.Span(max(1, threads), rows-from, factorStrip, factorLay)
+	kernel.Parallel(threads, (rows-from+size-1)/size, func(u, end int) {
+		x, y := make([]float32, size*n), make([]float32, size*n)
+		for lo := from + u*size; lo < min(rows, from+end*size); lo += size {
+			many := min(size, rows-lo)
+			for i := range many {
+				load(x[i*n:][:n], lo+i)
+			}
+			divide(x, y, e.factor, many, n)
+			for i := range many {
+				store(x[i*n:][:n], lo+i)
+			}
 		}
-	}
+	})
 }
 
-// offload lets the device compute rows, and returns the first one that it did not.
-func (m *mismatching) offload(threads int) (from int) {
-	n := m.n
-	x, y := make([]float32, min(deviceStrip, n)*n), make([]float32, min(deviceStrip, n)*n)
-	down, across := kernel.NewVersion(), kernel.NewVersion() // the same matrix in two layouts
-	for ; from < n; from += deviceStrip {
-		rows := min(deviceStrip, n-from)
-		kernel.Parallel(threads, rows, func(lo, hi int) { m.differences(x[lo*n:], from+lo, hi-lo) })
-		p := kernel.Product{Dst: y, Rows: rows, Cols: n, Stride: n, Parts: []kernel.Part{{
+// divideOffload lets the device multiply rows, and returns the first one that it did not.
+func (e *feedback) divideOffload(rows, threads int, load, store func(x []float32, row int)) (from int) {
+	n, size := e.cols, min(deviceStrip, rows)
+	x, y := make([]float32, size*n), make([]float32, size*n)
+	each := func(many int, f func(x []float32, row int)) {
+		kernel.Parallel(threads, many, func(i, end int) {
+			for ; i < end; i++ {
+				f(x[i*n:][:n], from+i)
+			}
+		})
+	}
+	for ; from < rows; from += size {
+		many := min(size, rows-from)
+		each(many, load)
+		p := kernel.Product{Dst: y, Rows: many, Cols: n, Stride: n, Parts: []kernel.Part{{
 			A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: n},
-			B: kernel.Factor{Data: m.factor, Layout: kernel.ByRow, Stride: n, Version: across}, K: n, Reach: kernel.Until,
+			B: kernel.Factor{Data: e.factor, Layout: kernel.ByRow, Stride: n, Version: e.versions.rows}, K: n, Reach: kernel.Until,
 		}}}
 		if !kernel.Offload(&p) {
 			break
 		}
 		p.Dst, p.Parts = x, []kernel.Part{{
 			A: kernel.Factor{Data: y, Layout: kernel.ByRow, Stride: n},
-			B: kernel.Factor{Data: m.factor, Layout: kernel.ByPosition, Stride: n, Version: down}, K: n, Reach: kernel.From,
+			B: kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions.factor}, K: n, Reach: kernel.From,
 		}}
 		if !kernel.Offload(&p) {
 			break
 		}
-		kernel.Parallel(threads, rows, func(lo, hi int) { m.store(x[lo*n:], from+lo, hi-lo) })
+		each(many, store)
 	}
-	return min(from, n)
+	return min(from, rows)
+}
+
+// divide replaces rows of x [rows, n] by their products with the inverse MᵀM of a matrix whose factor is M, see [invertFactor]. y is
+// scratch of the same size.
+func divide(x, y, factor []float32, rows, n int) {
+	for p := 0; p < n; p += factorBlock {
+		b := min(factorBlock, n-p)
+		kernel.MatMulT(y[p:], x, factor[p*n:], rows, b, p+b, n, n, n)
+	}
+	for p := 0; p < n; p += factorBlock {
+		b := min(factorBlock, n-p)
+		kernel.MatMul(x[p:], y[p:], factor[p*n+p:], rows, b, n-p, n, n, n)
+	}
 }

@@ -85,7 +85,8 @@ func RefineTogether(list []Coupled, threads int) []error {
 // work is what a device does for some refinements.
 func (e *feedback) work(list []*refinement) *kernel.Refinement {
 	d := &kernel.Refinement{Cols: e.cols, Block: e.block, Sweeps: e.sweeps, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
-		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions[0]}, Ridge: e.ridge, Sums: e.sums, Totals: e.total}
+		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions.hessian}, Ridge: e.ridge,
+		Sums: e.sums, Totals: e.total}
 	for _, r := range list {
 		d.Runs = append(d.Runs, kernel.Run{Rows: r.rows, Codes: r.dst.Codes, Scale: r.dst.Scale, Zero: r.dst.Zero, Errors: r.pulled, Outputs: r.outputs})
 	}

@@ -25,25 +25,20 @@ func (e *feedback) Aim(w Matrix, residue []float32, threads int) Matrix {
 	n := e.cols
 	to := Matrix{w.Rows, n, make([]float32, len(w.Data))}
 	change, whole := make([]float64, w.Rows), make([]float64, w.Rows) // squares of the change and of the outputs
-	size := kernel.Span(max(1, threads), w.Rows, factorStrip, factorLay)
-	kernel.Parallel(threads, (w.Rows+size-1)/size, func(u, end int) {
-		x, y := make([]float32, size*n), make([]float32, size*n)
-		for lo := u * size; lo < min(w.Rows, end*size); lo += size {
-			rows := min(size, w.Rows-lo)
-			for i := range rows {
-				for p, j := range e.order {
-					x[i*n+p] = residue[(lo+i)*n+j]
-				}
-			}
-			divide(x, y, e.factor, rows, n)
-			for i := range rows {
-				row, from, missing := to.Row(lo+i), w.Row(lo+i), residue[(lo+i)*n:]
-				for p, j := range e.order {
-					row[j] = float32(e.strength * x[i*n+p])
-					change[lo+i] += float64(float64(e.strength) * float64(row[j]) * float64(missing[j]))
-					whole[lo+i] += float64(float64(from[j]) * float64(from[j]) * float64(e.hessian[j*n+j]))
-				}
-			}
+	diagonal := make([]float64, n)
+	for j := range diagonal {
+		diagonal[j] = float64(e.hessian[j*n+j])
+	}
+	e.divide(w.Rows, threads, func(x []float32, r int) {
+		for p, j := range e.order {
+			x[p] = residue[r*n+j]
+		}
+	}, func(x []float32, r int) {
+		row, from, missing := to.Row(r), w.Row(r), residue[r*n:]
+		for p, j := range e.order {
+			row[j] = float32(e.strength * x[p])
+			change[r] += float64(float64(e.strength) * float64(row[j]) * float64(missing[j]))
+			whole[r] += float64(float64(from[j]) * float64(from[j]) * diagonal[j])
 		}
 	})
 	var changed, all float64
@@ -64,17 +59,4 @@ func (e *feedback) Aim(w Matrix, residue []float32, threads int) Matrix {
 		}
 	})
 	return to
-}
-
-// divide replaces rows of x [rows, n] by their products with the inverse MᵀM of a matrix whose factor is M, see [invertFactor]. y is
-// scratch of the same size.
-func divide(x, y, factor []float32, rows, n int) {
-	for p := 0; p < n; p += factorBlock {
-		b := min(factorBlock, n-p)
-		kernel.MatMulT(y[p:], x, factor[p*n:], rows, b, p+b, n, n, n)
-	}
-	for p := 0; p < n; p += factorBlock {
-		b := min(factorBlock, n-p)
-		kernel.MatMul(x[p:], y[p:], factor[p*n+p:], rows, b, n-p, n, n, n)
-	}
 }

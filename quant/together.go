@@ -61,7 +61,7 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 	}
 	if !kernel.Offload(&kernel.Feedback{Rows: b.rows, Cols: n, Block: e.block, Candidates: e.candidates, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
 		Work: b.work[:b.rows*n], Codes: b.code[:b.rows*n], Scale: b.dst.Scale, Zero: b.dst.Zero,
-		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions[2]},
+		Factor:     kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions.factor},
 		Importance: e.importance, Order: e.order}) {
 		each(func(u int, p *batch, _ Matrix) {
 			if r := e.feed(p); r >= 0 {
@@ -74,7 +74,7 @@ func (e *feedback) encodeTogether(b *batch, w Matrix, first, threads int) error 
 	}
 	descended := kernel.Offload(&kernel.Descent{Rows: b.rows, Cols: n, Block: e.block, Sweeps: e.sweeps, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
 		Codes: b.code[:b.rows*n], Scale: b.dst.Scale, Zero: b.dst.Zero, Target: b.target[:b.rows*n],
-		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: n, Version: e.versions[0]}, Ridge: e.ridge, Sums: e.sums, Totals: e.total})
+		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: n, Version: e.versions.hessian}, Ridge: e.ridge, Sums: e.sums, Totals: e.total})
 	each(func(_ int, p *batch, _ Matrix) {
 		if !descended {
 			e.descend(p)
@@ -89,7 +89,7 @@ func (e *feedback) multiplyOffload(dst []float32, w Matrix) bool {
 	n := e.cols
 	return e.mismatch != nil && kernel.Offload(&kernel.Product{Dst: dst, Rows: w.Rows, Cols: n, Stride: n, Parts: []kernel.Part{{
 		A: kernel.Factor{Data: w.Data, Layout: kernel.ByRow, Stride: n},
-		B: kernel.Factor{Data: e.mismatch, Layout: kernel.ByPosition, Stride: n, Version: e.versions[1]}, K: n,
+		B: kernel.Factor{Data: e.mismatch, Layout: kernel.ByPosition, Stride: n, Version: e.versions.mismatch}, K: n,
 	}}})
 }
 

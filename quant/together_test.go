@@ -21,14 +21,32 @@ func (d *partly) Compute(w kernel.Work) bool {
 	*d--
 	switch w := w.(type) {
 	case *kernel.Product:
-		a, b := w.Parts[0].A, w.Parts[0].B
-		kernel.MatMul(w.Dst, a.Data, b.Data, w.Rows, w.Cols, w.Parts[0].K, w.Stride, a.Stride, b.Stride)
+		multiply(w)
 	case *kernel.Feedback:
 		return Feed(w)
 	case *kernel.Descent:
 		Descend(w)
 	}
 	return true
+}
+
+// multiply computes a product of one part as a device does.
+func multiply(p *kernel.Product) {
+	a, b, k := p.Parts[0].A, p.Parts[0].B, p.Parts[0].K
+	for j := 0; j < p.Cols; j += kernel.ReachColumns {
+		from, to, n := 0, k, min(kernel.ReachColumns, p.Cols-j)
+		switch p.Parts[0].Reach {
+		case kernel.Until:
+			to = j + n
+		case kernel.From:
+			from = j
+		}
+		if b.Layout == kernel.ByRow {
+			kernel.MatMulT(p.Dst[j:], a.Data[from:], b.Data[j*b.Stride+from:], p.Rows, n, to-from, p.Stride, a.Stride, b.Stride)
+		} else {
+			kernel.MatMul(p.Dst[j:], a.Data[from:], b.Data[from*b.Stride+j:], p.Rows, n, to-from, p.Stride, a.Stride, b.Stride)
+		}
+	}
 }
 
 func (*partly) Settle([]float32) error { return nil }

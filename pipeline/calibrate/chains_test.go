@@ -161,7 +161,7 @@ func TestOutputErrors(t *testing.T) {
 			check(t, err)
 			hat, err := decodeMatrix(b, l.Weight.Rows, l.Weight.Cols, threeBits)
 			check(t, err)
-			e := form(w, hat, l.Weight.Rows, l.Weight.Cols, st.Hessian, 1) / form(w, nil, l.Weight.Rows, l.Weight.Cols, st.Hessian, 2)
+			e := form(w, hat, l.Weight.Rows, l.Weight.Cols, st, 1) / form(w, nil, l.Weight.Rows, l.Weight.Cols, st, 2)
 			list = append(list, e)
 			op := ops(f)[l.Weight.Tensor]
 			if calibrated := jobs[i].Chain.Quantizer.Needs() != quant.Nothing; calibrated && (op.OutputError != e || op.Tokens != st.Tokens) ||

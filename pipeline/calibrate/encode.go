@@ -239,8 +239,8 @@ func (s *squares) add(w quant.Matrix, hat []float32, st *quant.Stats, threads in
 	s.weights = plus(s.weights, distances(w.Data, nil, threads))
 	s.errors = plus(s.errors, distances(w.Data, hat, threads))
 	if st != nil {
-		s.outputs = plus(s.outputs, formParts(w.Data, nil, w.Rows, w.Cols, st.Hessian, threads))
-		s.outputErrors = plus(s.outputErrors, formParts(w.Data, hat, w.Rows, w.Cols, st.Hessian, threads))
+		s.outputs = plus(s.outputs, formParts(w.Data, nil, w.Rows, w.Cols, st, threads))
+		s.outputErrors = plus(s.outputErrors, formParts(w.Data, hat, w.Rows, w.Cols, st, threads))
 	}
 }
 
@@ -304,14 +304,14 @@ func distances(a, b []float32, threads int) []float64 {
 // formColumns is how many columns of a product are summed before their sum is added to the others.
 const formColumns = 256
 
-// form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for zeros.
-func form(a, b []float32, rows, cols int, h []float32, threads int) float64 {
-	return plus(0, formParts(a, b, rows, cols, h, threads))
+// form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of the Hessian H. b may be nil for zeros.
+func form(a, b []float32, rows, cols int, st *quant.Stats, threads int) float64 {
+	return plus(0, formParts(a, b, rows, cols, st, threads))
 }
 
 // forms are the summands of form that belong to each row.
-func forms(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
-	parts, sums := formParts(a, b, rows, cols, h, threads), make([]float64, rows)
+func forms(a, b []float32, rows, cols int, st *quant.Stats, threads int) []float64 {
+	parts, sums := formParts(a, b, rows, cols, st, threads), make([]float64, rows)
 	for i, v := range parts {
 		sums[i/(len(parts)/rows)] += v
 	}
@@ -322,12 +322,12 @@ func forms(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
 const deviceRows = 1024
 
 // formParts are the summands of form: for every row, one for each span of columns.
-func formParts(a, b []float32, rows, cols int, h []float32, threads int) []float64 {
+func formParts(a, b []float32, rows, cols int, st *quant.Stats, threads int) []float64 {
 	blocks := (cols + formColumns - 1) / formColumns
 	parts := make([]float64, rows*blocks)
 	start := 0
 	if kernel.HasDevice() {
-		start = offloadForm(parts, a, b, rows, cols, h, threads)
+		start = offloadForm(parts, a, b, rows, cols, st.Factor(), threads)
 	}
 	kernel.Parallel(threads, (rows-start+encodeRows-1)/encodeRows*blocks, func(u, end int) {
 		difference, product := make([]float32, encodeRows*cols), make([]float32, encodeRows*formColumns)
@@ -335,7 +335,7 @@ func formParts(a, b []float32, rows, cols int, h []float32, threads int) []float
 			from, lo := start+u/blocks*encodeRows, u%blocks*formColumns
 			to, hi := min(from+encodeRows, rows), min(lo+formColumns, cols)
 			d := subtracted(difference, a, b, from*cols, to*cols)
-			kernel.MatMul(product, d, h[lo:], to-from, hi-lo, cols, formColumns, cols, cols)
+			kernel.MatMul(product, d, st.Hessian[lo:], to-from, hi-lo, cols, formColumns, cols, cols)
 			for r := range to - from {
 				parts[(from+r)*blocks+u%blocks] = dot(d[r*cols+lo:r*cols+hi], product[r*formColumns:])
 			}
@@ -345,9 +345,13 @@ func formParts(a, b []float32, rows, cols int, h []float32, threads int) []float
 }
 
 // offloadForm lets the device multiply by h, and returns the first row that it did not.
-func offloadForm(parts []float64, a, b []float32, rows, cols int, h []float32, threads int) (from int) {
-	step, version := min(rows, deviceRows), kernel.NewVersion()
-	difference, product := make([]float32, step*cols), make([]float32, step*cols)
+func offloadForm(parts []float64, a, b []float32, rows, cols int, h kernel.Factor, threads int) (from int) {
+	step := min(rows, deviceRows)
+	var difference []float32
+	if b != nil {
+		difference = make([]float32, step*cols)
+	}
+	product := make([]float32, step*cols)
 	blocks := len(parts) / max(rows, 1)
 	for ; from < rows; from += step {
 		n := min(step, rows-from)
@@ -357,8 +361,7 @@ func offloadForm(parts []float64, a, b []float32, rows, cols int, h []float32, t
 			kernel.Parallel(threads, n, func(lo, hi int) { subtracted(d[lo*cols:], a, b, (from+lo)*cols, (from+hi)*cols) })
 		}
 		if !kernel.Offload(&kernel.Product{Dst: product, Rows: n, Cols: cols, Stride: cols, Parts: []kernel.Part{{
-			A: kernel.Factor{Data: d, Layout: kernel.ByRow, Stride: cols},
-			B: kernel.Factor{Data: h, Layout: kernel.ByPosition, Stride: cols, Version: version}, K: cols,
+			A: kernel.Factor{Data: d, Layout: kernel.ByRow, Stride: cols}, B: h, K: cols,
 		}}}) {
 			break
 		}

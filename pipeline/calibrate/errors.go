@@ -68,7 +68,7 @@ func (e *encoders) errors(w quant.Matrix, specs []quant.Spec, sum func(rows []fl
 			_, hat, err := coders[i].encode(w, specs[i], e.stats)
 			if failed[i] = err; err == nil {
 				e.tally.AddWork(estimate.OutputError(w.Rows, w.Cols).Times(.5))
-				list[i] = sum(forms(w.Data, hat, w.Rows, w.Cols, e.stats.Hessian, 1))
+				list[i] = sum(forms(w.Data, hat, w.Rows, w.Cols, e.stats, 1))
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -37,7 +38,7 @@ func TestFormDevice(t *testing.T) {
 		}
 		return x
 	}
-	a, b, h := random(rows*cols), random(rows*cols), random(cols*cols)
+	a, b, h := random(rows*cols), random(rows*cols), &quant.Stats{Cols: cols, Hessian: random(cols * cols)}
 	defer kernel.SetDevice(nil)
 	for _, b := range [][]float32{nil, b} {
 		kernel.SetDevice(nil)

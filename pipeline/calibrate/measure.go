@@ -291,7 +291,7 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 	values := make([]float64, 1+len(op.specs))
 	effort.TallyOf(ctx).AddWork(estimate.OutputError(op.rows, op.cols).Times(.5))
 	err := x.anchored(ctx, l, at, e, func(first int, w quant.Matrix, hat []float32) error {
-		for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats.Hessian, x.Threads) {
+		for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, x.Threads) {
 			values[0] += float64(weights[first+r]*v) / 2
 		}
 		return nil

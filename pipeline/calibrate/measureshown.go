@@ -191,8 +191,8 @@ func (x *shownMeasurement) estimate(op *op, l *forward.Linear, e *encoders) erro
 	if err := x.anchors.add(Op{Tensor: op.tensor, Spec: at.String()}, file); err != nil {
 		return err
 	}
-	if total := form(l.W, nil, op.rows, op.cols, e.stats.Hessian, x.Threads); total > 0 {
-		op.estimate = form(l.W, hat, op.rows, op.cols, e.stats.Hessian, x.Threads) / total
+	if total := form(l.W, nil, op.rows, op.cols, e.stats, x.Threads); total > 0 {
+		op.estimate = form(l.W, hat, op.rows, op.cols, e.stats, x.Threads) / total
 	}
 	sample, err := rowsOf(l, op.sampled())
 	if err != nil {

@@ -269,7 +269,7 @@ func (m *moments) stats(threads int) (*quant.Stats, error) {
 	if broken.Load() {
 		return nil, fmt.Errorf("activations are NaN, infinite, or too large to be squared")
 	}
-	return &quant.Stats{Cols: m.cols, Tokens: m.tokens, Hessian: m.hessian, Cross: m.cross}, nil
+	return &quant.Stats{Cols: m.cols, Tokens: m.tokens, Hessian: m.hessian, Version: kernel.NewVersion(), Cross: m.cross}, nil
 }
 
 // mirrorRows is the side of a square that is transposed at a time.

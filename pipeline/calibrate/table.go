@@ -114,6 +114,7 @@ func (m *tableMoments) stats(tied bool, threads int) (*quant.Stats, error) {
 	}
 	kernel.Scale(h.Hessian, h.Hessian, float32(m.rest/float64(h.Tokens)))
 	kernel.Add(l.Hessian, l.Hessian, h.Hessian)
+	l.Version = kernel.NewVersion()
 	return l, nil
 }
 
