@@ -24,6 +24,10 @@ func (d *partly) Compute(w kernel.Work) bool {
 		multiply(w)
 	case *kernel.Feedback:
 		return Feed(w)
+	case *kernel.Feedbacks: // of two, it leaves one
+		for i, f := range w.Of {
+			w.Left[i] = i%2 == 1 || !Feed(f)
+		}
 	case *kernel.Descent:
 		Descend(w)
 	}
@@ -86,6 +90,59 @@ func TestEncodeTogether(t *testing.T) {
 		err = e.(Together).EncodeTogether(NewBlocks(l, s), bad, 2)
 		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "rows 64 to 127: row 3") {
 			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// Encoders that encode a matrix at the same time give what each gives by itself, whatever a device does of it, and each has its error.
+func TestEncodeEach(t *testing.T) {
+	const rows, cols = togetherRows + 5, 96
+	in, w := statsOf(cols, 256), gaussian(rows, cols, 5)
+	in.Cross = moment(inputs(cols, 256, 3), inputs(cols, 256, 4), cols, 256)
+	bad := Matrix{rows, cols, slices.Clone(w.Data)}
+	bad.Data[3*cols+7] = 1e30
+	quick := NewGPTQ().Quick()
+	specs := []Spec{{4, 32, false, tensor.F16}, {3, WholeRow, true, tensor.F32}, {2, 32, false, tensor.F32}, {4, 32, false, tensor.F32}, {8, 32, true, tensor.F16}}
+	var encoders []Encoder
+	var dst, want []Blocks
+	for i, s := range specs {
+		for _, q := range []Quantizer{NewGPTQ(), quick, NewSearch()} {
+			e, err := q.Prepare(s, cols, in, 1)
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			l, err := s.Layout(rows, cols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			encoders, dst, want = append(encoders, e), append(dst, NewBlocks(l, s)), append(want, NewBlocks(l, s))
+			if err := e.Encode(want[len(want)-1], w); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	defer kernel.SetDevice(nil)
+	for _, n := range []partly{0, 10, 11, 100} { // targets, feedbacks, descents
+		for i := range dst {
+			clear(dst[i].Codes)
+			clear(dst[i].Scale)
+			clear(dst[i].Zero)
+		}
+		d := n
+		kernel.SetDevice(&d)
+		failed := EncodeEach(encoders, dst, w, 1)
+		if left := max(0, n-10-1-10); d != left {
+			t.Errorf("%d pieces of work on a device: %d are left, want %d", n, d, left)
+		}
+		for i, err := range failed {
+			if s := specs[i/3]; err != nil || !sameBlocks(dst[i], want[i]) {
+				t.Errorf("%d pieces of work on a device, %v, encoder %d: %v, or codes or scales differ", n, s, i, err)
+			}
+		}
+		for i, err := range EncodeEach(encoders, dst, bad, 1) {
+			if half := specs[i/3].Scale == tensor.F16; half != errors.Is(err, tensor.ErrUnsupported) {
+				t.Errorf("%v, encoder %d: %v", specs[i/3], i, err)
+			}
 		}
 	}
 }

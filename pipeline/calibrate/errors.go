@@ -53,7 +53,7 @@ func (e *encoders) coder(s quant.Spec, cols int) (*coder, error) {
 }
 
 // errors encodes w in several ways and returns what sum makes of the errors dW H dWᵀ of the rows. A sample is small, so specs are
-// processed in parallel, each by one thread.
+// processed in parallel, each by one thread, or several at a time by a device.
 func (e *encoders) errors(w quant.Matrix, specs []quant.Spec, sum func(rows []float64) float64) ([]float64, error) {
 	coders := make([]*coder, len(specs))
 	for i, s := range specs {
@@ -63,6 +63,16 @@ func (e *encoders) errors(w quant.Matrix, specs []quant.Spec, sum func(rows []fl
 		}
 	}
 	list, failed := make([]float64, len(specs)), make([]error, len(specs))
+	if kernel.HasDevice() {
+		for step, from := max(1, slabBytes/4/len(w.Data)), 0; from < len(specs); from += step {
+			to := min(from+step, len(specs))
+			rows := e.together(w, coders[from:to], specs[from:to], failed[from:to])
+			for i := range to - from {
+				list[from+i] = sum(rows[i*w.Rows : (i+1)*w.Rows])
+			}
+		}
+		return list, firstOf(specs, failed)
+	}
 	kernel.Parallel(e.threads, len(specs), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			_, hat, err := coders[i].encode(w, specs[i], e.stats)
@@ -72,12 +82,57 @@ func (e *encoders) errors(w quant.Matrix, specs []quant.Spec, sum func(rows []fl
 			}
 		}
 	})
+	return list, firstOf(specs, failed)
+}
+
+// firstOf returns the first error.
+func firstOf(specs []quant.Spec, failed []error) error {
 	for i, err := range failed {
 		if err != nil {
-			return nil, fmt.Errorf("%v: %w", specs[i], err)
+			return fmt.Errorf("%v: %w", specs[i], err)
 		}
 	}
-	return list, nil
+	return nil
+}
+
+// together returns the errors dW H dWᵀ of the rows of w in all specs, spec by spec: what a device does of that, it does for all of them. Where
+// a spec has failed, they mean nothing.
+func (e *encoders) together(w quant.Matrix, coders []*coder, specs []quant.Spec, failed []error) []float64 {
+	var list []quant.Encoder
+	var blocks []quant.Blocks
+	var of []int // specs
+	size := len(w.Data)
+	hats := make([]float32, len(specs)*size)
+	for i, c := range coders {
+		if c.last == nil {
+			var hat []float32
+			_, hat, failed[i] = c.encode(w, specs[i], e.stats)
+			copy(hats[i*size:], hat)
+			continue
+		}
+		l, err := specs[i].Layout(w.Rows, w.Cols)
+		if failed[i] = err; err == nil {
+			list, blocks, of = append(list, c.last), append(blocks, quant.NewBlocks(l, specs[i])), append(of, i)
+		}
+	}
+	for k, err := range quant.EncodeEach(list, blocks, w, e.threads) {
+		failed[of[k]] = err
+		e.tally.AddWork(estimate.Encode(e.quantizer, w.Rows, w.Cols, crossed(e.stats)))
+	}
+	kernel.Parallel(e.threads, len(of), func(k, end int) {
+		for ; k < end; k++ {
+			if i := of[k]; failed[i] == nil {
+				blocks[k].Dequantize(hats[i*size:(i+1)*size], specs[i])
+			}
+		}
+	})
+	kernel.Parallel(e.threads, len(specs), func(i, end int) {
+		for ; i < end; i++ {
+			subtracted(hats[i*size:], w.Data, hats[i*size:], 0, size)
+		}
+	})
+	e.tally.AddWork(estimate.OutputError(len(specs)*w.Rows, w.Cols).Times(.5))
+	return forms(hats, nil, len(specs)*w.Rows, w.Cols, e.stats, e.threads)
 }
 
 // Rows of a sample: a sixteenth of a matrix within bounds. The rows are the same for all options, so that ratios of errors vary

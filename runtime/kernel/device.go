@@ -14,7 +14,7 @@ type Device interface {
 	Forget(p *Pasts)
 }
 
-// Work is a [*Product], a [*Feedback], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring] or a [*Chain].
+// Work is a [*Product], a [*Feedback], [*Feedbacks], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring] or a [*Chain].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
@@ -67,6 +67,20 @@ type Feedback struct {
 func (f *Feedback) Multiplications() int {
 	const candidate, polish = 33, 434 // of a weight: three grids for each candidate, then those next to the best
 	return f.Rows * f.Cols * (f.Cols/2 + candidate*f.Candidates + polish)
+}
+
+// Feedbacks are feedbacks that do not depend on each other: of some rows in several ways, for instance. A device may do them at the same time.
+type Feedbacks struct {
+	Of   []*Feedback
+	Left []bool // for each, whether the device leaves it to the caller, if it does any
+}
+
+// Multiplications implements [Work].
+func (f *Feedbacks) Multiplications() (n int) {
+	for _, x := range f.Of {
+		n += x.Multiplications()
+	}
+	return n
 }
 
 // Descent is the descent of gptq for rows whose codes have been chosen: package quant defines it. All matrices are row-major and

@@ -76,7 +76,8 @@ type Engine struct {
 	mostAdded int       // bytes of shared memory that a launch of wholes may add
 
 	streams  [lanes]uintptr
-	done     uintptr // an event: results that stay are those of all products so far
+	feeds    []uintptr // of feedbacks that run at the same time
+	done     uintptr   // an event: results that stay are those of all products so far
 	up, down []*slot
 	slot     int // bytes
 	pinned   bool
@@ -253,6 +254,8 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 		done = w.Sum == kernel.Write && e.write(w) || w.Sum != kernel.Write && e.add(w)
 	case *kernel.Feedback:
 		done = e.feed(w)
+	case *kernel.Feedbacks:
+		done = e.feedEach(w)
 	case *kernel.Descent:
 		done = e.descend(w)
 	case *kernel.Factoring:

@@ -41,6 +41,12 @@ func (g *Group) Compute(w kernel.Work) bool {
 	case *kernel.Feedback:
 		changes := []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)}
 		return g.split(w, w.Rows, feedbackRows, func(lo, hi int) kernel.Work { return feedbackOf(w, lo, hi) }, changes)
+	case *kernel.Feedbacks:
+		var changes []change
+		for _, f := range w.Of {
+			changes = append(changes, changeOf(f.Codes), changeOf(f.Scale), changeOf(f.Zero))
+		}
+		return g.split(w, len(w.Of), 1, func(lo, hi int) kernel.Work { return &kernel.Feedbacks{Of: w.Of[lo:hi], Left: w.Left[lo:hi]} }, changes)
 	case *kernel.Descent:
 		changes := []change{changeOf(w.Codes), changeOf(w.Scale), changeOf(w.Zero)}
 		return g.split(w, w.Rows, descentRows, func(lo, hi int) kernel.Work { return descentOf(w, lo, hi) }, changes)

@@ -27,7 +27,7 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return true
 	}
 	switch w := w.(type) {
-	case *kernel.Feedback:
+	case *kernel.Feedback, *kernel.Feedbacks:
 		return e.prove(&e.proofs.feedback, func() MeasuredWork { return e.measureFeedback(Shape{3 * feedbackRows / 2, 3 * factorColumns}, 1) })
 	case *kernel.Descent:
 		return e.prove(&e.proofs.descent, func() MeasuredWork { return e.measureDescent(Shape{3 * descentRows / 2, 3 * factorColumns}, 1) })
