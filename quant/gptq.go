@@ -215,7 +215,9 @@ func positions(diagonal []float32, block int, order string) []int {
 func (e *feedback) invert(threads int) bool {
 	e.gather(threads)
 	if kernel.HasDevice() {
-		if kernel.Offload(NewFactoring(e.factor, e.cols)) {
+		f := NewFactoring(e.factor, e.cols)
+		f.Version = e.versions.factor
+		if kernel.Offload(f) {
 			return true
 		}
 		e.gather(threads)

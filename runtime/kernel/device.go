@@ -109,6 +109,8 @@ func (d *Descent) Multiplications() int { return d.Sweeps * d.Rows * d.Cols * d.
 type Factoring struct {
 	A []float32
 	N int
+	// Version names what A is afterwards, by position, so that the device may keep it; or 0.
+	Version uint64
 	// Invert stores the inverse of the factor of a block of the diagonal, both [n, n], on this CPU. It returns false if the block is not
 	// positive definite.
 	Invert func(inverse, block []float32, n int) bool

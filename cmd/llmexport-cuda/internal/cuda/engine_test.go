@@ -362,6 +362,7 @@ func TestFactor(t *testing.T) {
 			a[i*n+i] = float32(n) * (1 + r.Float32())
 		}
 		got, want := quant.NewFactoring(slices.Clone(a), n), quant.NewFactoring(slices.Clone(a), n)
+		got.Version = uint64(s%2) * kernel.NewVersion()
 		if !quant.Factor(want, 1) || !e.Compute(got) {
 			t.Fatalf("matrix %d [%d, %d]: not computed, %v", s, n, n, e.Err())
 		}
@@ -371,16 +372,33 @@ func TestFactor(t *testing.T) {
 				t.Fatalf("matrix %d [%d, %d]: %d elements of row %d differ", s, n, n, bad, i)
 			}
 		}
+		if stays := e.kept[got.Version] != nil; stays != (got.Version != 0) {
+			t.Errorf("matrix %d, version %d: the factor stays %v", s, got.Version, stays)
+		}
 		a[(n-1)*n+n-1] = -1
-		if e.Compute(quant.NewFactoring(a, n)) || e.Err() != nil {
+		none := quant.NewFactoring(a, n)
+		none.Version = uint64(s%2) * kernel.NewVersion()
+		if e.Compute(none) || e.Err() != nil || e.kept[none.Version] != nil {
 			t.Errorf("matrix %d: a matrix that is not positive definite has a factor, or the card failed: %v", s, e.Err())
 		}
 	}
 	if e.Compute(quant.NewFactoring(make([]float32, 9), 3)) || e.Err() != nil {
 		t.Errorf("3 columns: %v", e.Err())
 	}
+	tight := engine(t)
+	tight.limit = 1 << 19
+	if !tight.room(map[*buffer]uint64{&tight.b: tight.limit}) {
+		t.Fatal(tight.Err())
+	}
+	f := quant.NewFactoring(definite(64), 64)
+	f.Version = kernel.NewVersion()
+	if !tight.Compute(f) || tight.Err() != nil || len(tight.kept) > 0 {
+		t.Errorf("with little memory: %v, and %d factors stay", tight.Err(), len(tight.kept))
+	}
 	e.Bound(1 << 10)
-	if e.Compute(quant.NewFactoring(make([]float32, 64*64), 64)) || e.Err() != nil {
+	f = quant.NewFactoring(make([]float32, 64*64), 64)
+	f.Version = kernel.NewVersion()
+	if e.Compute(f) || e.Err() != nil {
 		t.Errorf("without memory: %v", e.Err())
 	}
 }
@@ -569,9 +587,10 @@ func TestFailures(t *testing.T) {
 		for i := range n {
 			a[i*n+i] = 1
 		}
-		e := engine(t)
-		if failed = !failAt(e, call, func() bool { return e.Compute(quant.NewFactoring(a, n)) }); failed && e.Err() == nil {
-			t.Errorf("call %d of a factoring failed without an error", call)
+		e, f := engine(t), quant.NewFactoring(a, n)
+		f.Version = kernel.NewVersion()
+		if failed = !failAt(e, call, func() bool { return e.Compute(f) }); failed && (e.Err() == nil || len(e.kept) > 0) {
+			t.Errorf("call %d of a factoring failed without an error, or its result stays", call)
 		}
 	}
 }

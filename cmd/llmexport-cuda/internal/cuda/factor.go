@@ -30,18 +30,50 @@ func (e *Engine) factor(w *kernel.Factoring) bool {
 		return false
 	}
 	const square = factorColumns * factorColumns
-	if e.failed != nil || !e.room(map[*buffer]uint64{&e.a: panelBytes(n, n), &e.c: 4 * uint64(n) * uint64(n), &e.part: 4 * factorColumns * uint64(n),
-		&e.b: 2 * 4 * square, &e.raw: 4 * uint64(e.rawRows(n)*n)}) {
+	size := 4 * uint64(n) * uint64(n)
+	sizes := map[*buffer]uint64{&e.a: panelBytes(n, n), &e.part: 4 * factorColumns * uint64(n), &e.b: 2 * 4 * square, &e.raw: 4 * uint64(e.rawRows(n)*n)}
+	m, stays := e.stayFactor(w.Version, size, sizes)
+	if !stays {
+		sizes[&e.c] = size
+	}
+	if e.failed != nil || !stays && !e.room(sizes) {
 		return false
+	}
+	if !stays {
+		m = e.c
 	}
 	e.inA = 0
-	if !e.bring(e.a.at, kernel.Factor{Data: w.A, Layout: kernel.ByRow, Stride: n}, n, n) {
-		return false
-	}
-	f := &factoring{Factoring: w, engine: e, stream: e.streams[0], a: e.a.at, m: e.c.at, tmp: e.part.at, inverse: e.b.at, minus: e.b.at + 4*square,
+	f := &factoring{Factoring: w, engine: e, stream: e.streams[0], a: e.a.at, m: m.at, tmp: e.part.at, inverse: e.b.at, minus: e.b.at + 4*square,
 		block: make([]float32, square), diagonal: make([]float32, square), panels: make([]float32, square)}
-	done := f.columns() && e.download(f.stream, values(w.A), f.m)
-	return e.do("cuEventRecord", e.driver.record(e.done, f.stream)) && done && e.finishAll()
+	done := e.bring(e.a.at, kernel.Factor{Data: w.A, Layout: kernel.ByRow, Stride: n}, n, n) && f.columns() && e.download(f.stream, values(w.A), f.m)
+	done = e.do("cuEventRecord", e.driver.record(e.done, f.stream)) && done && e.finishAll()
+	if stays && !done {
+		e.forget(w.Version)
+	}
+	return done
+}
+
+// stayFactor makes a buffer for a result that other work finds by its version, besides buffers of other sizes. It reports false if there is no
+// memory for all.
+func (e *Engine) stayFactor(version, size uint64, others map[*buffer]uint64) (buffer, bool) {
+	if version == 0 {
+		return buffer{}, false
+	}
+	b, ok := e.more(size)
+	if !ok {
+		return b, false
+	}
+	e.kept[version] = &kept{b, size, e.spent.Products}
+	if ok = e.room(others); !ok {
+		e.forget(version)
+	}
+	return b, ok
+}
+
+// forget gives up a factor.
+func (e *Engine) forget(version uint64) {
+	e.release(&e.kept[version].buffer)
+	delete(e.kept, version)
 }
 
 // columns computes L and M.

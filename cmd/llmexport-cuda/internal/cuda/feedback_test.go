@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
@@ -169,7 +170,8 @@ func TestMatricesSend(t *testing.T) {
 		want   int64
 		during func()
 	}{
-		{"feedbacks", matrix + feedbacks, func() { quant.EncodeEach(encoders, blocks, w, 1) }},
+		{"feedbacks", feedbacks, // their factor was made there
+			func() { quant.EncodeEach(encoders, blocks, w, 1) }},
 		{"feedbacks again", feedbacks, func() { quant.EncodeEach(encoders, blocks, w, 1) }},
 		{"an aim", matrix + 2*some, func() { encoders[0].(quant.Aimer).Aim(w, drawn(rows*cols, 5), 1) }},
 		{"an aim by another encoder", 2 * some, func() { encoders[1].(quant.Aimer).Aim(w, drawn(rows*cols, 5), 1) }},
@@ -180,6 +182,13 @@ func TestMatricesSend(t *testing.T) {
 		c.during()
 		if got := e.Spent().Sent - before; got != c.want || e.Err() != nil {
 			t.Errorf("%s: %d bytes were sent, want %d; %v", c.what, got, c.want, e.Err())
+		}
+	}
+	for i, x := range encoders {
+		want := blocks[i]
+		want.Codes, want.Scale, want.Zero = make([]uint8, len(want.Codes)), make([]float32, len(want.Scale)), make([]float32, len(want.Zero))
+		if err := x.Encode(want, w); err != nil || !reflect.DeepEqual(blocks[i], want) {
+			t.Errorf("encoder %d: %v, or other codes or scales", i, err)
 		}
 	}
 }
