@@ -68,7 +68,8 @@ func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error
 			r.Products = append(r.Products, e.measureMoments(s.Cols, tokens, times))
 			r.Works = append(r.Works, e.measureFactor((s.Cols+3)/4*4, times))
 		}
-		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureDescent(s, times), e.measureChoice(s, times), e.measureRefinement(s, times))
+		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),
+			e.measureRefinement(s, times))
 	}
 	return r, e.Err()
 }

@@ -12,7 +12,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor, feedback, descent, choice or refinement
+	Work   string  `json:"work"` // factor, feedback, feedbacks, descent, choice or refinement
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
@@ -71,7 +71,11 @@ func (e *Engine) measureFactor(n, times int) MeasuredWork {
 		}, times)
 }
 
-func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
+// feedbacksMeasured is how many feedbacks are measured at the same time, with the rows of one that is measured by itself.
+const feedbacksMeasured = 8
+
+// measuredFeedback returns the shape of a feedback that is measured, and what makes it.
+func measuredFeedback(s Shape) (Shape, func() *kernel.Feedback) {
 	const block, bits, candidates = 64, 4, 24
 	s = Shape{min(s.Rows, measuredRows), (s.Cols + block - 1) / block * block}
 	n := s.Cols
@@ -81,11 +85,43 @@ func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
 		kernel.Scale(f.Factor.Data[i*n:(i+1)*n], f.Factor.Data[i*n:(i+1)*n], 1/float32(n))
 		f.Factor.Data[i*n+i] = 1
 	}
-	return e.measureWork("feedback", s, func() kernel.Work {
+	return s, func() *kernel.Feedback {
 		f := f
 		f.Work, f.Codes, f.Scale, f.Zero = drawn(s.Rows*n, 1), make([]float32, s.Rows*n), make([]float32, s.Rows*n/block), make([]float32, s.Rows*n/block)
 		return &f
+	}
+}
+
+// measureFeedbacks times several feedbacks of few rows at the same time.
+func (e *Engine) measureFeedbacks(s Shape, times int) MeasuredWork {
+	s, fresh := measuredFeedback(s)
+	return e.measureWork("feedbacks", s, func() kernel.Work {
+		f, w := fresh(), &kernel.Feedbacks{}
+		for i := range feedbacksMeasured {
+			if lo, hi := i*f.Rows/feedbacksMeasured, (i+1)*f.Rows/feedbacksMeasured; lo < hi {
+				w.Of = append(w.Of, feedbackOf(f, lo, hi))
+			}
+		}
+		w.Left = make([]bool, len(w.Of))
+		return w
 	}, func(w kernel.Work) {
+		of := w.(*kernel.Feedbacks).Of
+		kernel.Parallel(0, len(of), func(i, end int) {
+			for ; i < end; i++ {
+				quant.Feed(of[i])
+			}
+		})
+	}, func(w kernel.Work) (all []float32) {
+		for _, f := range w.(*kernel.Feedbacks).Of {
+			all = slices.Concat(all, f.Codes, f.Scale, f.Zero)
+		}
+		return all
+	}, times)
+}
+
+func (e *Engine) measureFeedback(s Shape, times int) MeasuredWork {
+	s, fresh := measuredFeedback(s)
+	return e.measureWork("feedback", s, func() kernel.Work { return fresh() }, func(w kernel.Work) {
 		kernel.Parallel(0, s.Rows, func(lo, hi int) { quant.Feed(feedbackOf(w.(*kernel.Feedback), lo, hi)) })
 	}, func(w kernel.Work) []float32 {
 		f := w.(*kernel.Feedback)
