@@ -50,8 +50,9 @@ func open(library string) (*driver, error) {
 		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent,
 		"cuStreamCreate": &d.newStream, "cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
 		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
-		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory, "cuMemAlloc_v2": &d.alloc,
-		"cuMemFree_v2": &d.free, "cuMemcpyHtoDAsync_v2": &d.toDevice, "cuMemcpyDtoHAsync_v2": &d.toHost, "cuLaunchKernel": &d.launch,
+		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory,
+		"cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,
+		"cuMemcpyHtoDAsync_v2": &d.toDevice, "cuMemcpyDtoHAsync_v2": &d.toHost, "cuLaunchKernel": &d.launch,
 	} {
 		at, err := purego.Dlsym(lib, name)
 		if err != nil {

@@ -115,7 +115,8 @@ const (
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
-	"rotates", "keeps", "attends", "gates", "wholes", "biases", "parts", "joins"}
+	"rotates", "keeps", "attends", "gates", "wholes",
+	"biases", "parts", "joins"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -139,8 +140,8 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{}, held: map[*float32]held{},
-		idle: map[uint64][]uint64{}}
+	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{},
+		held: map[*float32]held{}, idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
 	}
