@@ -243,10 +243,10 @@ func (t Text) Logits(d *arch.Decoder, functions float64) Work {
 	return w
 }
 
-// Backward is the way back of gradients through all layers, including the forward pass inside each; weights adds the gradients
-// of the matrices.
-func (t Text) Backward(d *arch.Decoder, weights bool) (w Work) {
-	for _, l := range d.Layers {
+// Backward is the way back of gradients through all layers down to one, including the forward pass inside each; weights adds the
+// gradients of the matrices.
+func (t Text) Backward(d *arch.Decoder, to int, weights bool) (w Work) {
+	for _, l := range d.Layers[to:] {
 		w = w.Plus(t.back(l, weights))
 	}
 	return w

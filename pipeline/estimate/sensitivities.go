@@ -45,9 +45,9 @@ func (c *Calibration) Sensitivities(d *arch.Decoder, m Measuring) *Measurement {
 	x := &Measurement{Options: c.walk(d, 1, false)}
 	t := effort.Text{Windows: windows(fisherTokens, c.Length, c.Windows), Length: c.Length}
 	// The tally of a backward pass with a visitor counts the gradients of weights, although only those of outputs are squared here.
-	x.Gradients = t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions).Times(2), t.Backward(d, true),
+	x.Gradients = t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions).Times(2), t.Backward(d, 0, true),
 		Moments(1, d.Hidden, false).Times(2*t.Tokens()))
-	allSites(d, func(s effort.Site) {
+	c.allSites(d, func(s effort.Site) {
 		x.Options = x.Options.Plus(Prepare(q, s.Cols(), false))
 		for _, l := range s.Linears {
 			if rows := l.Weight.Rows; c.Bits(l.Weight.Tensor) != 16 {

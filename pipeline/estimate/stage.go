@@ -1,6 +1,8 @@
 package estimate
 
 import (
+	"cmp"
+
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
 	"github.com/llmexport/llmexport/quant"
@@ -15,6 +17,10 @@ type Calibration struct {
 	Sequential bool
 	// Bits returns the bits of a matrix; those of 16 are not encoded.
 	Bits func(tensor string) int
+	// Layers are those whose matrices are encoded, in order, without the table and the head; nil stands for all of the model.
+	Layers []int
+	// GradientWindows is that of calibrate.Options.
+	GradientWindows int
 }
 
 const (
@@ -87,11 +93,26 @@ func drawn(t effort.Text, b arch.Block) (w effort.Work) {
 	return t.Mixing(b)
 }
 
-// tableStatistics is the work of the moments that the embedding table is encoded with.
+// gradients is the text that gives gradients while codes are chosen.
+func (c *Calibration) gradients() effort.Text {
+	return effort.Text{Windows: min(c.Windows, cmp.Or(c.GradientWindows, tableWindows)), Length: c.Length}
+}
+
+// tableStatistics is the work of the moments that the embedding table is encoded with, or of the gradients for some layers.
 func (c *Calibration) tableStatistics(d *arch.Decoder) effort.Work {
-	t := effort.Text{Windows: min(c.Windows, tableWindows), Length: c.Length}
-	return t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions).Times(2), t.Backward(d, false),
-		Moments(1, d.Hidden, false).Times(2*t.Tokens()))
+	t := c.gradients()
+	lowest := 0
+	if c.Layers != nil {
+		if !Couples(c.Chain.Quantizer) {
+			return effort.Work{}
+		}
+		lowest = c.Layers[0]
+	}
+	w := t.Layers(d, 0).Plus(t.Logits(d, LogitFunctions).Times(2), t.Backward(d, lowest, false))
+	if c.Layers != nil {
+		return w
+	}
+	return w.Plus(Moments(1, d.Hidden, false).Times(2 * t.Tokens()))
 }
 
 // encode is the work of encoding the matrices that read a vector of cols elements, all but that of rows that make up for each other's
@@ -119,7 +140,7 @@ func (c *Calibration) couples(d *arch.Decoder, s effort.Site, l *arch.Linear) bo
 
 // couple is the work of encoding rows of the matrices that read a vector such that they make up for each other's errors.
 func (c *Calibration) couple(d *arch.Decoder, s effort.Site, cross bool) (w effort.Work) {
-	tokens := min(c.Windows, tableWindows) * c.Length
+	tokens := int(c.gradients().Tokens())
 	for _, l := range s.Linears {
 		if rows := l.Weight.Rows; c.couples(d, s, l) {
 			w = w.Plus(Refine(c.Chain.Quantizer, rows, l.Weight.Cols, cross),
@@ -129,23 +150,35 @@ func (c *Calibration) couple(d *arch.Decoder, s effort.Site, cross bool) (w effo
 	return w
 }
 
-// allSites calls f with every vector that a linear layer of a model reads, the head's last.
-func allSites(d *arch.Decoder, f func(s effort.Site)) {
-	for _, l := range d.Layers {
+// encoded are the layers whose matrices are encoded.
+func (c *Calibration) encoded(d *arch.Decoder) []arch.Layer {
+	if c.Layers == nil {
+		return d.Layers
+	}
+	var list []arch.Layer
+	for _, i := range c.Layers {
+		list = append(list, d.Layers[i])
+	}
+	return list
+}
+
+// allSites calls f with every vector that a linear layer reads whose weights are encoded, the head's last.
+func (c *Calibration) allSites(d *arch.Decoder, f func(s effort.Site)) {
+	for _, l := range c.encoded(d) {
 		for _, b := range l {
 			for _, s := range effort.Sites(b.Block) {
 				f(s)
 			}
 		}
 	}
-	if !d.Tied {
+	if c.Layers == nil && !d.Tied {
 		f(effort.Site{Linears: []*arch.Linear{&d.Head}, Share: 1})
 	}
 }
 
 // added calls f with the linear layers that make up for what the states lack, see calibrate.Quantize.
-func added(d *arch.Decoder, f func(l *arch.Linear)) {
-	for _, layer := range d.Layers {
+func (c *Calibration) added(d *arch.Decoder, f func(l *arch.Linear)) {
+	for _, layer := range c.encoded(d) {
 		for i, b := range layer {
 			sites := effort.Sites(b.Block)
 			switch b.Block.(type) {
@@ -177,7 +210,7 @@ func (c *Calibration) walk(d *arch.Decoder, streams int, cross bool) effort.Work
 	t := effort.Text{Windows: c.Windows, Length: c.Length}
 	w := t.Layers(d, 0).Times(float64(streams))
 	w[effort.Disk] += float64(streams) * bytesStored * weights(d)
-	allSites(d, func(s effort.Site) {
+	c.allSites(d, func(s effort.Site) {
 		mine := t.Tokens() * s.Share
 		lent := max(0, min(t.Tokens(), float64(s.Cols()))-mine) // to an expert that few tokens are routed to
 		w = w.Plus(Moments(1, s.Cols(), cross).Times(mine + lent))
@@ -199,10 +232,9 @@ func (c *Calibration) Codes(d *arch.Decoder) effort.Work {
 func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 	watches := c.Chain.Quantizer.Needs() != quant.Nothing
 	cross := watches && c.Sequential && crosses(c.Chain.Quantizer)
-	embedding := &arch.Linear{Weight: d.Embedding}
 	if len(c.Chain.Folders) > 0 {
 		w = c.walk(d, 1, false)
-		allSites(d, func(s effort.Site) {
+		c.allSites(d, func(s effort.Site) {
 			for _, l := range s.Linears {
 				w = w.Plus(Fold(c.Chain.Quantizer, l.Weight.Rows, l.Weight.Cols).Times(float64(len(c.Chain.Folders))))
 			}
@@ -219,12 +251,14 @@ func (c *Calibration) Encoding(d *arch.Decoder) (w effort.Work) {
 		}
 		w = w.Plus(c.walk(d, streams, cross))
 	}
-	w = w.Plus(c.encode([]*arch.Linear{embedding}, d.Hidden, false, func(*arch.Linear) bool { return false }))
-	allSites(d, func(s effort.Site) {
+	if c.Layers == nil {
+		w = w.Plus(c.encode([]*arch.Linear{{Weight: d.Embedding}}, d.Hidden, false, func(*arch.Linear) bool { return false }))
+	}
+	c.allSites(d, func(s effort.Site) {
 		w = w.Plus(c.encode(s.Linears, s.Cols(), cross, func(l *arch.Linear) bool { return c.couples(d, s, l) }), c.couple(d, s, cross))
 	})
 	if cross {
-		added(d, func(l *arch.Linear) {
+		c.added(d, func(l *arch.Linear) {
 			if c.Bits(l.Weight.Tensor) != 16 {
 				rows, cols := l.Weight.Rows, l.Weight.Cols
 				w = w.Plus(Residue(c.Windows*c.Length, rows, cols), Aim(rows, cols))
@@ -241,7 +275,7 @@ func (c *Calibration) Tuning(d *arch.Decoder) effort.Work {
 		return effort.Work{}
 	}
 	t := effort.Text{Windows: max(1, c.Chain.Tuner.Tokens/c.Length), Length: c.Length}
-	w := t.Layers(d, 0).Times(2).Plus(t.Backward(d, true), t.Logits(d, LogitFunctions).Times(2), t.Logits(d, 0).Times(2),
+	w := t.Layers(d, 0).Times(2).Plus(t.Backward(d, 0, true), t.Logits(d, LogitFunctions).Times(2), t.Logits(d, 0).Times(2),
 		Rescale(1).Times(weights(d)+lookup(d)))
 	return w.Times(float64(c.Chain.Tuner.Steps))
 }

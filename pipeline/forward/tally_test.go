@@ -104,7 +104,7 @@ func TestTallyOfModels(t *testing.T) {
 					}
 					return nil
 				})
-				want := text.Backward(d, weights)
+				want := text.Backward(d, 0, weights)
 				near(t, "backward", got, want, backFactor)
 			}
 		})
