@@ -35,8 +35,10 @@ type Options struct {
 	Prompts []Prompt
 	// Skip is the number of first tokens of a window that statistics leave out: their activations can have another magnitude, which
 	// later tokens do not need.
-	Skip    int
-	Threads int
+	Skip int
+	// GradientWindows is how many windows at most provide gradients; 0 stands for 32.
+	GradientWindows int
+	Threads         int
 	// Memory bounds activations in bytes; the weights and statistics of one layer come on top.
 	Memory int64
 	// Dir receives finished matrices and files of activations.
@@ -84,7 +86,8 @@ type Scheme struct {
 	Chain *quant.Chain
 	// Specs holds the spec of every matrix by the name of its tensor, except those of Floats.
 	Specs map[string]quant.Spec
-	// Floats are the tensors that the package stores as float32: matrices among them stay as they are.
+	// Floats are the tensors that stay as they are: those that the package stores as float32 and, where only some layers are encoded, the
+	// matrices of the rest of the model.
 	Floats map[string]bool
 	// Sequential calibrates every op on the outputs of the quantized ops before it, instead of those of the float model.
 	Sequential bool
@@ -92,6 +95,13 @@ type Scheme struct {
 
 // coded reports whether a method chooses how a matrix is stored.
 func (s *Scheme) coded(tensor string) bool { return !s.Floats[tensor] && s.Specs[tensor].Bits != 16 }
+
+// passes reports whether all matrices of a layer stay as they are.
+func (s *Scheme) passes(d *arch.Decoder, layer int) bool {
+	all := true
+	d.LayerLinears(layer, func(_ string, l *arch.Linear) { all = all && s.Floats[l.Weight.Tensor] })
+	return all
+}
 
 // Quantize encodes all matrices of a model. It reuses files that an earlier call left in o.Dir, see [Resumable], as far as their
 // checksums match.
@@ -129,16 +139,23 @@ func quantize(ctx context.Context, o Options, s Scheme, f *Finished, layers int)
 		Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads, tally: effort.TallyOf(ctx)},
 		finished: f, layers: layers,
 	}
-	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
+	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.expect(l.Weight) })
 	if !o.Decoder.Tied { // otherwise the head is the table
-		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
+		q.expect(o.Decoder.Embedding)
 	}
 	for _, x := range o.Shown {
-		if err := x.linears(o.Source, func(l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) }); err != nil {
+		if err := x.linears(o.Source, func(l *arch.Linear) { q.expect(l.Weight) }); err != nil {
 			return err
 		}
 	}
 	return q.run(ctx)
+}
+
+// expect counts a matrix that advance will report.
+func (q *quantization) expect(w arch.Weight) {
+	if !q.Floats[w.Tensor] {
+		q.total += int64(w.Rows) * int64(w.Cols)
+	}
 }
 
 // quantization is the state of Quantize.
@@ -209,6 +226,7 @@ func (q *quantization) visiting(w *walk) {
 		}
 		return false
 	}
+	w.passes = func(layer int) bool { return q.Scheme.passes(q.Decoder, layer) }
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
 		defer q.coder.release() // before the next statistics are gathered
 		switch {
@@ -247,6 +265,9 @@ func (q *quantization) rest(ctx context.Context) error {
 		return err
 	}
 	for i := range q.Decoder.Layers {
+		if q.passes(q.Decoder, i) {
+			continue
+		}
 		if err := q.model.EachLinear(i, encode); err != nil {
 			return err
 		}
@@ -264,7 +285,10 @@ func (q *quantization) rest(ctx context.Context) error {
 // whole chooses the codes of a table or a head, slab by slab, if it is not finished.
 func (q *quantization) whole(ctx context.Context, l *forward.Linear, st *quant.Stats) error {
 	name := l.Weight.Tensor
-	if q.Floats[name] || q.finished.Has(name) {
+	if q.Floats[name] {
+		return nil
+	}
+	if q.finished.Has(name) {
 		q.advance(l.Rows, l.Cols)
 		return nil
 	}
@@ -323,7 +347,6 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 		switch name := first.Weight.Tensor; {
 		case q.Floats[name]:
 			hats = append(hats, first.W)
-			q.advance(first.Rows, first.Cols)
 		case q.finished.Has(name):
 			hat, err := q.finished.weights(first, q.Specs)
 			if err != nil {

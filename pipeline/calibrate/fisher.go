@@ -96,7 +96,7 @@ func (x *measurement) gradients(ctx context.Context) error {
 				return err
 			}
 		}
-		g, err := x.gradient(ctx, x.model, head, part, at, v, func(passes int) { x.advance(pass.Times(float64(passes * len(part)))) })
+		g, err := x.gradient(ctx, x.model, head, part, at, lookupLevel, v, func(passes int) { x.advance(pass.Times(float64(passes * len(part)))) })
 		if err != nil {
 			return err
 		}

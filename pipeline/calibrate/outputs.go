@@ -54,6 +54,23 @@ func newOutputMoments(ctx context.Context, o *Options, wanted func(tensor string
 	return x, err
 }
 
+// lowest is the first layer of a decoder with moments of its outputs, or the number of layers if there is none.
+func (x *outputMoments) lowest(d *arch.Decoder) int {
+	for i := range d.Layers {
+		found := false
+		d.LayerLinears(i, func(_ string, l *arch.Linear) {
+			if x != nil {
+				_, ok := x.offsets[l.Weight.Tensor]
+				found = found || ok
+			}
+		})
+		if found {
+			return i
+		}
+	}
+	return len(d.Layers)
+}
+
 // runs divides the rows of a matrix into the fewest runs of at most quant.CoupledRows, and returns their lengths.
 func runs(rows int) (lengths []int) {
 	n := (rows + quant.CoupledRows - 1) / quant.CoupledRows

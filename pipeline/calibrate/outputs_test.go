@@ -23,7 +23,7 @@ func TestOutputMoments(t *testing.T) {
 		o.Memory, o.Dir = memory, t.TempDir()
 		x, err := newOutputMoments(t.Context(), &o, func(tensor string) bool { return tensor != pairOf(d, 0).MLP.Up.Weight.Tensor })
 		check(t, err)
-		_, err = o.tableStats(t.Context(), m, x)
+		_, err = o.tableStats(t.Context(), m, x, lookupLevel)
 		check(t, err)
 		return x
 	}
@@ -34,7 +34,7 @@ func TestOutputMoments(t *testing.T) {
 	head, err := m.LoadHead()
 	check(t, err)
 	sums, tokens := map[string][]float64{}, 0
-	_, err = j.gradient(t.Context(), m, head, j.Windows, 0, forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
+	_, err = j.gradient(t.Context(), m, head, j.Windows, 0, lookupLevel, forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
 		name := l.Weight.Tensor
 		if sums[name] == nil {
 			sums[name] = make([]float64, l.Rows*l.Rows)

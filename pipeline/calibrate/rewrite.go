@@ -84,8 +84,11 @@ func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, erro
 func foldings(ctx context.Context, d *arch.Decoder, o *Options, s *Scheme, w *walk, run func(context.Context) error) (*Overlay, []Folding, error) {
 	needed := map[string]bool{}
 	for _, site := range Sites(d) {
-		needed[site.Consumers[0].Tensor] = true
+		if slices.ContainsFunc(site.Consumers, func(w arch.Weight) bool { return s.coded(w.Tensor) }) {
+			needed[site.Consumers[0].Tensor] = true
+		}
 	}
+	w.passes = func(layer int) bool { return s.passes(d, layer) }
 	w.wanted = func(in *input) bool {
 		return slices.ContainsFunc(in.linears, func(l *forward.Linear) bool { return needed[l.Weight.Tensor] })
 	}
@@ -115,5 +118,11 @@ func foldings(ctx context.Context, d *arch.Decoder, o *Options, s *Scheme, w *wa
 			}
 		}
 	}
-	return Fold(ctx, d, o.Source, s.Chain, func(t string) quant.Spec { return s.Specs[t] }, stats, o.Threads)
+	spec := func(tensor string) quant.Spec {
+		if !s.coded(tensor) {
+			return quant.Half // no error that a folding could lessen
+		}
+		return s.Specs[tensor]
+	}
+	return Fold(ctx, d, o.Source, s.Chain, spec, stats, o.Threads)
 }

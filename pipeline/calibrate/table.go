@@ -23,14 +23,14 @@ func (q *quantization) table(ctx context.Context) (err error) {
 		}
 	}
 	var st *quant.Stats
-	open := q.Chain.Quantizer.Needs() != quant.Nothing && q.open(e.Weight.Tensor)
-	if open || q.outputs != nil {
-		if st, err = q.tableStats(ctx, q.model, q.outputs); err != nil {
+	lowest := q.outputs.lowest(q.Decoder)
+	if q.Chain.Quantizer.Needs() != quant.Nothing && q.open(e.Weight.Tensor) {
+		lowest = lookupLevel
+	}
+	if lowest < len(q.Decoder.Layers) {
+		if st, err = q.tableStats(ctx, q.model, q.outputs, lowest); err != nil {
 			return err
 		}
-	}
-	if !open {
-		st = nil
 	}
 	defer q.coder.release()
 	return q.whole(ctx, e, st)
@@ -58,12 +58,13 @@ func (q *quantization) lookup() (*forward.Model, error) {
 // hT], and a table used only for lookup with the first of them. If logits are scaled or bounded, 1 - sum p^2 becomes the sum of
 // p (1-p) d^2, where d is the derivative of a logit by the output of the table.
 //
-// The same pass gathers the moments of outputs, if not nil.
-func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *outputMoments) (*quant.Stats, error) {
+// The same pass gathers the moments of outputs, if not nil. It ends at a layer, see gradient; if that is not the lookup, there are no
+// moments of the table.
+func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *outputMoments, lowest int) (*quant.Stats, error) {
 	var failed error
 	visitor := outputs.visitor(&failed)
 	moments := newTableMoments(o.Decoder)
-	windows := o.Windows[:min(tableWindows, len(o.Windows))]
+	windows := o.Windows[:min(cmp.Or(o.GradientWindows, tableWindows), len(o.Windows))]
 	step := o.gradientWindows()
 	top, err := m.HeadWithin(o.Memory / weightShare)
 	if err != nil {
@@ -71,11 +72,16 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *out
 	}
 	for at := 0; at < len(windows); at += step {
 		part := windows[at:min(at+step, len(windows))]
-		g, err := o.gradient(ctx, m, top, part, at, visitor, func(int) {})
+		g, err := o.gradient(ctx, m, top, part, at, lowest, visitor, func(int) {})
 		if err = cmp.Or(err, failed); err != nil {
 			return nil, err
 		}
-		moments.add(o, g)
+		if lowest == lookupLevel {
+			moments.add(o, g)
+		}
+	}
+	if lowest != lookupLevel {
+		return nil, nil
 	}
 	return moments.stats(o.Decoder.Tied, o.Threads)
 }
@@ -125,10 +131,13 @@ func (o *Options) gradientWindows() int {
 	return int(max(1, min(int64(chunkTokens/length), o.Memory/memoryShare/window)))
 }
 
+// lookupLevel stands for the lookup of tokens, below layer 0.
+const lookupLevel = -1
+
 // gradients holds the results for some windows.
 type gradients struct {
 	// final is the input of the head, embedding the gradient of the log-likelihood at the output of the lookup, both [tokens,
-	// Hidden].
+	// Hidden]. embedding is nil if the way back ends at a layer.
 	final, embedding []float32
 	// spread is 1 - sum p^2 for every token, or its equivalent for scaled or bounded logits.
 	spread []float64
@@ -137,10 +146,11 @@ type gradients struct {
 // gradient runs the float model forward and backward over windows, with labels drawn from the model. Gradients at the first
 // o.Skip tokens of windows, which statistics leave out, are 0; those of later tokens do not depend on them, but a token that the
 // model has hardly seen in training, such as that before every text, can have gradients a thousand times those of others. first is
-// the index of the first window, which seeds the random numbers. v receives the gradients of the log-likelihoods; step is called after
-// every layer with the number of passes through it: 1 on the way forward, 2 on the way back.
+// the index of the first window, which seeds the random numbers. lowest is the layer at which the way back ends, or lookupLevel. v
+// receives the gradients of the log-likelihoods; step is called after every layer with the number of passes through it: 1 on the way
+// forward, 2 on the way back.
 func (o *Options) gradient(
-	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first int, v forward.Visitor, step func(passes int),
+	ctx context.Context, m *forward.Model, head *forward.Head, windows [][]int32, first, lowest int, v forward.Visitor, step func(passes int),
 ) (*gradients, error) {
 	length := len(windows[0])
 	embedding, err := m.Embedding()
@@ -152,7 +162,7 @@ func (o *Options) gradient(
 		return nil, err
 	}
 	of := forward.Equal(len(windows), length)
-	var inputs [][]float32
+	inputs := make([][]float32, len(o.Decoder.Layers))
 	for i := range o.Decoder.Layers {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
@@ -161,8 +171,10 @@ func (o *Options) gradient(
 		if err != nil {
 			return nil, err
 		}
-		inputs = append(inputs, make([]float32, len(h)))
-		kernel.Copy(o.Threads, inputs[i], h)
+		if i >= lowest {
+			inputs[i] = make([]float32, len(h))
+			kernel.Copy(o.Threads, inputs[i], h)
+		}
 		if err := l.Forward(ctx, h, of); err != nil {
 			return nil, err
 		}
@@ -191,7 +203,7 @@ func (o *Options) gradient(
 		}
 	}
 	ignore()
-	for i := len(inputs) - 1; i >= 0; i-- {
+	for i := len(inputs) - 1; i >= max(lowest, 0); i-- {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -208,6 +220,9 @@ func (o *Options) gradient(
 		l.Release()
 		ignore()
 		step(2)
+	}
+	if lowest != lookupLevel {
+		return g, nil
 	}
 	g.embedding, err = embedding.Backward(ctx, dh, windows, forward.Visitor{})
 	return g, err

@@ -53,6 +53,8 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
+	// passes, if not nil, reports whether a layer has nothing to visit: its weights are the same in all streams.
+	passes func(layer int) bool
 	// after, if not nil, is called after every layer; end, if not nil, instead of visiting the input of the head.
 	after func(ctx context.Context, layer int) error
 	end   func(ctx context.Context) error
@@ -214,8 +216,12 @@ func (w *walk) run(ctx context.Context) error {
 		return err
 	}
 	for i := range w.decoder.Layers {
-		if err := w.runLayer(ctx, i); err != nil {
+		if done, err := w.pass(ctx, i); err != nil {
 			return err
+		} else if !done {
+			if err := w.runLayer(ctx, i); err != nil {
+				return err
+			}
 		}
 		if err := w.deepen(ctx, i); err != nil {
 			return err
@@ -298,6 +304,37 @@ func (w *walk) deepen(ctx context.Context, layer int) error {
 		row += it.tokens
 	}
 	return nil
+}
+
+// pass takes the streams through a layer that has nothing to visit, which is in memory once for all of them. It reports whether it did:
+// a layer that exceeds the memory is taken expert by expert instead.
+func (w *walk) pass(ctx context.Context, i int) (bool, error) {
+	if w.passes == nil || !w.passes(i) {
+		return false, nil
+	}
+	if all, _ := w.model.Layer(i).Bytes(); all > w.weights {
+		return false, nil
+	}
+	w.layer = i
+	l, err := w.model.LoadLayer(i)
+	if err != nil {
+		return false, err
+	}
+	defer l.Release()
+	return true, w.each(ctx, func(k, row, n int, of forward.Windows) error {
+		s := w.streams[k]
+		h, err := s.read(row, n)
+		if err != nil {
+			return err
+		}
+		if err := l.Forward(ctx, h, of); err != nil {
+			return err
+		}
+		if !kernel.Finite(w.threads, h) {
+			return fmt.Errorf("layer %d: the states after it are NaN or infinite", i)
+		}
+		return s.states.put(h, row)
+	})
 }
 
 // runLayer visits the inputs of a layer and advances the streams through it.
