@@ -37,6 +37,7 @@ type Run struct {
 
 	checkSpace func(dir string, need int64) error                     // disk.CheckSpace
 	lower      func(*arch.Model, lower.Options) (*lower.Model, error) // lower.Lower
+	trials     trialSize
 
 	source     *source.Source    // nil until it is opened
 	sourceOf   digest.Digest     // of the checkpoint; empty until that is known
@@ -88,7 +89,7 @@ type Made struct {
 // New decodes the options of a recipe; errors are positioned in it. With errors of options alone, which keep their defaults, there
 // is a run whose Validate finds what else is wrong.
 func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
-	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace, lower: lower.Lower}
+	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace, lower: lower.Lower, trials: defaultTrials}
 	var errs []error
 	for _, s := range run.Stages() {
 		errs = append(errs, r.Stages[s.String()].Decode(s))

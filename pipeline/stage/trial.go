@@ -43,7 +43,7 @@ func (r *Run) predicted(ctx context.Context, base *assemble.Planned, sens *quant
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{r, untuned(chain), enough(windows), probe, p}
+	t := &trial{r, untuned(chain), enough(windows), probe, sens.Items, p}
 	limit := r.Quantize.Budget.KL
 	var best, last *assemble.Allocation
 	for sum, trials := limit, 0; trials < mostTrials; trials++ {
@@ -84,18 +84,21 @@ func untuned(c *quant.Chain) *quant.Chain {
 	return &x
 }
 
-// trial encodes a model with less text than [Quantize] takes and without tuning.
+// trial encodes a model with less text than [Quantize] takes and without tuning, and of a model with many layers only some of these.
 type trial struct {
 	run            *Run
 	chain          *quant.Chain
 	windows, probe [][]int32
+	measured       []quant.Item
 	partial        *pipeline.Partial
 }
 
-// divergence encodes the model as an allocation says, and returns its divergence on the probe. What a killed run encoded is taken
-// up again.
+// divergence encodes the model, or a sample of its layers, as an allocation says, and predicts its divergence on the probe. What a
+// killed run encoded is taken up again.
 func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, error) {
-	name, err := pipeline.Key(trialDir, pl.Allocation.Specs)
+	d := pl.Source.Decoder
+	layers := t.run.trials.sample(d)
+	name, err := pipeline.Key(trialDir, pl.Allocation.Specs, layers)
 	if err != nil {
 		return 0, err
 	}
@@ -108,14 +111,26 @@ func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, 
 		return 0, err
 	}
 	s := schemeOf(pl, t.chain, &t.run.Calibrate)
+	text, all := extension{factor: 1}, extension{factor: 1}
+	if layers != nil {
+		leaveOut(d, &s, layers)
+		o.GradientWindows = trialGradients(len(t.windows[0]))
+		text, all = t.extensions(d, &s)
+	}
 	f, err := calibrate.Quantize(ctx, o, s)
 	if err != nil {
 		return 0, err
 	}
 	kl, err := calibrate.Divergence(ctx, o, s, f, t.probe)
+	if layers != nil {
+		zerolog.Ctx(ctx).Info().Ints("layers", layers).Float64("kl", kl).Float64("factor", text.factor).Float64("rest", text.rest).
+			Msg("divergence of some layers in a trial, what all layers have for each nat of it, and that of the table and the head")
+	}
+	kl = text.of(kl)
 	if err == nil && shown != nil {
 		var seen calibrate.Seen
 		seen, err = calibrate.See(ctx, o, s, f, shown.shown, shown.probe)
+		seen.KL = all.of(seen.KL)
 		zerolog.Ctx(ctx).Info().Float64("text", kl).Float64("kl", seen.KL).Msg("divergences in a trial, on text and on prompts with what calibration shows")
 		kl = max(kl, seen.KL)
 	}
