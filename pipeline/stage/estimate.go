@@ -140,7 +140,7 @@ func (r *Run) calibratedTasks(pl *assemble.Planned, chain *quant.Chain) ([]task,
 		m := measured.Sensitivities(d, estimate.Measuring{Options: options(false), Lookups: options(true), Groups: calibrate.Groups(d)})
 		trial := *e
 		trial.Windows, trial.Chain = measured.Windows, untuned(chain)
-		if trial.Layers = r.trials.sample(d); trial.Layers != nil {
+		if trial.Layers = r.sampled(d); trial.Layers != nil {
 			trial.GradientWindows = trialGradients(window)
 		}
 		list = append(list, counted("sensitivities", "allocate", coreTime, m.Total()),

@@ -49,6 +49,15 @@ func (t trialSize) sample(d *arch.Decoder) []int {
 	return slices.Compact(layers)
 }
 
+// sampled are the layers that a trial of this run encodes, nil for all: a limit on the divergence is held by what was measured, not by what follows
+// from a part of the layers, and a budget of bytes has the same allocation whatever a trial says.
+func (r *Run) sampled(d *arch.Decoder) []int {
+	if r.Quantize.Budget.KL != 0 {
+		return nil
+	}
+	return r.trials.sample(d)
+}
+
 // layerKind names the blocks of a layer; an attention that does not reach all positions is another one.
 func layerKind(l arch.Layer) (kind string) {
 	for b := range l.Blocks() {

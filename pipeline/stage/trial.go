@@ -97,7 +97,7 @@ type trial struct {
 // killed run encoded is taken up again.
 func (t *trial) divergence(ctx context.Context, pl *assemble.Planned) (float64, error) {
 	d := pl.Source.Decoder
-	layers := t.run.trials.sample(d)
+	layers := t.run.sampled(d)
 	name, err := pipeline.Key(trialDir, pl.Allocation.Specs, layers)
 	if err != nil {
 		return 0, err
