@@ -182,18 +182,19 @@ func testTypes(t *testing.T, be backend.Backend) {
 	t.Run("of positions and embeddings", func(t *testing.T) {
 		b := &builder{}
 		p := cast(b, mnn.DTFloat, b.binary(mnn.BinaryRealDiv, b.input("position_ids"), b.scalar(2)))
+		row := cast(b, mnn.DTFloat, b.gather(b.list(5, 7, 9, 11, 13, 15), b.input("position_ids"), 0))
 		x := b.reshape(b.input("input_ids"), 1, -1)
 		i := cast(b, mnn.DTFloat, cast(b, mnn.DTInt32, x))
 		neg := b.op(mnn.OpUnaryOp, &mnn.Unary{Op: mnn.UnaryNeg}, b.input("position_ids"))
 		g := cast(b, mnn.DTFloat, b.binary(mnn.BinaryGreaterEqual, x, b.floats([]float32{1})))
-		y := b.concat(0, p, i, g, cast(b, mnn.DTFloat, neg))
+		y := b.concat(0, p, row, i, g, cast(b, mnn.DTFloat, neg))
 		e, err := b.compile(be, y, backend.Options{Threads: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := e.NewState()
 		for _, want := range [][]float64{
-			{0, 0, 1, -1, 0, 2, 0, 0, 1, 0, -1, -2}, {1, 2, 2, -1, 0, 2, 0, 0, 1, -3, -4, -5},
+			{0, 0, 1, 5, 7, 9, -1, 0, 2, 0, 0, 1, 0, -1, -2}, {1, 2, 2, 11, 13, 15, -1, 0, 2, 0, 0, 1, -3, -4, -5},
 		} {
 			got, err := e.Run(t.Context(), []backend.State{s}, backend.Call{Embeddings: []float32{-1.5, .75, 2.25}, Tokens: 3, All: true})
 			if err != nil {

@@ -154,9 +154,6 @@ func sourceOf(from []int, element int) int {
 // gather takes rows that depend on positions.
 func (p *planner) gather(n *node) error {
 	table, index := p.in(n, 0), p.in(n, 1)
-	if !table.float() {
-		return fmt.Errorf("gather of integers by positions: %w", tensor.ErrUnsupported)
-	}
 	if len(n.inputs) > 2 {
 		if a := p.in(n, 2).known; len(a) != 1 || a[0] != 0 {
 			return fmt.Errorf("gather by positions along another axis than the first: %w", tensor.ErrUnsupported)
@@ -169,9 +166,14 @@ func (p *planner) gather(n *node) error {
 	if err := ops.Limited(shape); err != nil {
 		return err
 	}
+	if !table.float() {
+		v := place{shape: shape, ints: make([]int32, ops.Count(shape))}
+		p.step(&gatherStep[int32]{dst: v.ints, table: table.integers(), index: index.ints, rows: table.shape[0]})
+		return p.put(n, v)
+	}
 	p.flush()
 	v := p.make(shape...)
-	p.step(&gatherStep{dst: v.floats(), table: table.floats(), index: index.ints, rows: table.shape[0]})
+	p.step(&gatherStep[float32]{dst: v.floats(), table: table.floats(), index: index.ints, rows: table.shape[0]})
 	return p.put(n, v)
 }
 
@@ -192,13 +194,13 @@ func (s *copyStep[T]) run(*frame) error {
 }
 
 // gatherStep takes rows of a table by integers that depend on positions.
-type gatherStep struct {
-	dst, table []float32
+type gatherStep[T any] struct {
+	dst, table []T
 	index      []int32
 	rows       int
 }
 
-func (s *gatherStep) run(*frame) error {
+func (s *gatherStep[T]) run(*frame) error {
 	if len(s.index) == 0 {
 		return nil
 	}
