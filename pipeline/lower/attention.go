@@ -216,7 +216,11 @@ func (b *builder) temperature(t *arch.Temperature) value {
 		if t.Offset != 0 {
 			n = b.binary(name+"/lengths", mnn.BinaryAdd, n, b.scalar(int32(t.Offset)))
 		}
-		n = b.binary(name+"/steps", mnn.BinaryAdd, b.binary(name+"/floor", mnn.BinaryRealDiv, n, b.scalar(int32(t.Floor))), b.scalar(1))
+		most := b.context + t.Offset
+		if b.tabledQuotients {
+			n = b.binary(name+"/at_most", mnn.BinaryMinimum, b.binary(name+"/at_least", mnn.BinaryMaximum, n, b.scalar(0)), b.scalar(int32(most)))
+		}
+		n = b.binary(name+"/steps", mnn.BinaryAdd, b.quotient(name+"/floor", n, int(t.Floor), most), b.scalar(1))
 		y := b.unary(name+"/log", mnn.UnaryLog, b.toFloat(name+"/float", n))
 		return b.binary(name, mnn.BinaryAdd, b.times(name+"/scaled", y, t.Scale), b.scalarFloat(1))
 	})

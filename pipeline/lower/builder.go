@@ -20,6 +20,7 @@ type builder struct {
 	context         int    // positions that the package can hold
 	latent          string // Options.Latent
 	spelledGELU     bool   // Options.SpelledGELU
+	tabledQuotients bool   // Options.TabledQuotients
 	storedAttention bool   // Options.StoredAttention
 	tower           bool   // the graph is that of a tower
 	axes            bool   // positions have several axes

@@ -18,7 +18,7 @@ const HeadOp = "/lm/lm_head/Linear"
 func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	b := newBuilder()
 	b.decoder, b.context, b.precision, b.latent = d, d.MaxPositions, d.Precision, o.Latent
-	b.spelledGELU, b.storedAttention = o.SpelledGELU, o.StoredAttention
+	b.spelledGELU, b.tabledQuotients, b.storedAttention = o.SpelledGELU, o.TabledQuotients, o.StoredAttention
 	if o.Context > 0 {
 		b.context = min(o.Context, d.MaxPositions)
 	}

@@ -2,12 +2,15 @@ package lower
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -70,6 +73,50 @@ func TestFeaturesGELU(t *testing.T) {
 		if m.Features.ExactGELU == spelled {
 			t.Errorf("spelled out %v: an op of the exact GELU %v", spelled, m.Features.ExactGELU)
 		}
+	}
+}
+
+// CUDA does not divide integers, so graphs for it look quotients of positions up. Others are as they were.
+func TestFeaturesQuotients(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		context int
+		want    map[string][2]int // tables: what they divide by, and the largest dividend
+	}{
+		{"llama", 100, map[string][2]int{"/quotients_16_111": {16, 111}}},
+		{"phi3-longrope", 0, map[string][2]int{"/quotients_32_511": {32, 511}}},
+		{"ministral3", 16, map[string][2]int{"/quotients_4_15": {4, 15}, "/quotients_16_16": {16, 16}}},
+		{"gpt2", 0, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := describeWhole(t, c.name, nil)
+			for _, tabled := range []bool{false, true} {
+				m, err := Classic(d, Options{Context: c.context, TabledQuotients: tabled})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if divided := m.Features.IntDivision; divided != (!tabled && c.want != nil) {
+					t.Errorf("tabled %v: integers are divided: %v", tabled, divided)
+				}
+				got := map[string][2]int{}
+				for _, op := range m.Parts[0].Graph.Ops {
+					b, ok := op.Param.(*mnn.Blob)
+					if !ok || !strings.HasPrefix(op.Name, "/quotients") {
+						continue
+					}
+					n := slices.Index(b.Int32s, 1)
+					got[op.Name] = [2]int{n, len(b.Int32s) - 1}
+					for p, q := range b.Int32s {
+						if int(q) != p/n {
+							t.Fatalf("%s has %d for %d", op.Name, q, p)
+						}
+					}
+				}
+				if want := c.want; tabled && !maps.Equal(got, want) || !tabled && len(got) > 0 {
+					t.Errorf("tabled %v: tables %v, want %v", tabled, got, want)
+				}
+			}
+		})
 	}
 }
 

@@ -143,6 +143,9 @@ type Options struct {
 	Latent string
 	// SpelledGELU writes the exact GELU as simple ops, for backends that take the op for its tanh form.
 	SpelledGELU bool
+	// TabledQuotients looks quotients of positions up in tables of integers, for backends that do not divide integers. The numbers are the
+	// same. Chunks of masks are still divided.
+	TabledQuotients bool
 	// StoredAttention computes attention with windows or sinks from simple ops, over at most [MaxStoredContext] positions, for backends
 	// whose Attention op ignores them.
 	StoredAttention bool

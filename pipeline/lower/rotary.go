@@ -108,9 +108,10 @@ func (b *builder) turned(at string, sets [][]float64, scale float64, q, low valu
 func (b *builder) rotaryRows(at string, positions func() value) (high, low value) {
 	high = b.shares(at+"/high", func() value {
 		p := b.reshape(at+"/position", positions(), -1)
+		most := b.split*b.high - 1
 		p = b.binary(at+"/clamp_low", mnn.BinaryMaximum, p, b.scalar(0))
-		p = b.binary(at+"/clamp_high", mnn.BinaryMinimum, p, b.scalar(int32(b.split*b.high-1)))
-		q := b.binary(at+"/high", mnn.BinaryRealDiv, p, b.scalar(int32(b.split)))
+		p = b.binary(at+"/clamp_high", mnn.BinaryMinimum, p, b.scalar(int32(most)))
+		q := b.quotient(at+"/high", p, b.split, most)
 		back := b.binary(at+"/high_positions", mnn.BinaryMul, q, b.scalar(int32(b.split)))
 		b.once[at+"/low"] = b.binary(at+"/low", mnn.BinarySub, p, back)
 		return q
