@@ -1,16 +1,18 @@
 """Runs the packages that gpu.sh packed on the engine's backends and prints how far their logits are from our CPU's.
 
-    gpu.py [--backends cpu,vulkan,opencl,cuda] [--jobs 4] [--only REGEX] [--parts 70,13,1,...] [--soc nvidia] [--lines FILE]
+    gpu.py [--backends cpu,vulkan,opencl,cuda] [--jobs 4] [--only REGEX] [--parts 70,13,1,...] [--memory low,normal] [--soc nvidia] [--lines FILE]
 
-KL in nats over prompts / over single tokens, a prompt of 84 tokens and 12 single ones unless --parts has other pieces. `cpu` is the engine on this
-machine's CPU in float, which tells whether the engine itself agrees; backends that the kit lacks are left out. One that cannot be had fails in every
-row, with the engine's words below the table. --lines appends one JSON object for each run, which append.py takes, --soc is the family of the GPU there.
+KL in nats over prompts / over single tokens, a prompt of 84 tokens and 12 single ones unless --parts has other pieces; memory is low unless --memory
+names others. `cpu` is the engine on this machine's CPU in float, which tells whether the engine itself agrees; backends that the kit lacks are left out.
+One that cannot be had fails in every row, with the engine's words below the table. --lines appends one JSON object for each run, which append.py takes,
+--soc is the family of the GPU there.
 """
 import argparse, collections, concurrent.futures, json, os, re, subprocess, sys, tempfile
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--backends", default="cpu,vulkan,opencl,cuda"); ap.add_argument("--jobs", type=int, default=4); ap.add_argument("--timeout", type=int, default=150)
-ap.add_argument("--only", default=""); ap.add_argument("--lines"); ap.add_argument("--soc"); ap.add_argument("--parts", default="84" + 12 * ",1")
+ap.add_argument("--only", default=""); ap.add_argument("--lines"); ap.add_argument("--soc")
+ap.add_argument("--parts", default="84" + 12 * ",1"); ap.add_argument("--memory", default="low")
 a = ap.parse_args()
 here = os.path.dirname(os.path.abspath(__file__)); packages = os.path.join(here, "packages")
 libraries = {"opencl": "libMNN_CL.so", "vulkan": "libMNN_Vulkan.so", "cuda": "libMNN_Cuda.so"}
@@ -18,13 +20,16 @@ release = open(os.path.join(here, "release")).read().strip().removeprefix("mnn-"
 parts = [int(x) for x in a.parts.split(",")]
 mean = lambda kl, single: sum(n * x for n, x in zip(parts, kl) if (n == 1) == single) / sum(n for n in parts if (n == 1) == single)
 names = sorted(n[:-4] for n in os.listdir(packages) if n.endswith(".npy") and re.search(a.only, n[:-4]))
-columns = [(b, p) for b in a.backends.split(",") if b == "cpu" or os.path.exists(os.path.join(here, libraries[b])) for p in (("high",) if b == "cpu" else ("high", "normal", "low"))]
+columns = []
+for b in a.backends.split(","):
+    if b == "cpu": columns.append((b, "high", "high"))
+    elif os.path.exists(os.path.join(here, libraries[b])): columns += [(b, p, m) for m in a.memory.split(",") for p in ("high", "normal", "low")]
 words = collections.Counter()
 
 
-def run(name, backend, precision):
+def run(name, backend, precision, memory):
     path = os.path.join(packages, name); env = dict(os.environ)
-    options = {"backend_type": backend, "precision": precision, "memory": "high" if backend == "cpu" else "low"}
+    options = {"backend_type": backend, "precision": precision, "memory": memory}
     if backend in libraries: env["MNN_PLUGIN"] = os.path.join(here, libraries[backend])
     with tempfile.TemporaryDirectory() as tmp:
         cmd = [sys.executable, os.path.join(here, "logits.py"), path, path + ".json", os.path.join(tmp, "x.npy"), json.dumps(options),
@@ -47,7 +52,7 @@ def cell(r):
     return text + (f" ({r['not_finite']} not finite)" if r["not_finite"] else "")
 
 
-print("| package | " + " | ".join(f"{b} {p}" for b, p in columns) + " |\n|" + " --- |" * (len(columns) + 1))
+print("| package | " + " | ".join(f"{b} {p}" + (f", memory {m}" if "," in a.memory and b != "cpu" else "") for b, p, m in columns) + " |\n|" + " --- |" * (len(columns) + 1))
 with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
     runs = {(n, c): pool.submit(run, n, *c) for n in names for c in columns}
     for n in names:
@@ -55,6 +60,8 @@ with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         if a.lines:
             with open(a.lines, "a") as f:
                 features = json.load(open(os.path.join(packages, n + ".devices.json")))["features"]
-                for b, p in columns:
-                    if b != "cpu": f.write(json.dumps({"engine": f"{b}-{release}", "soc": a.soc, "pkg": n, "opts": {"precision": p, "memory": "low"}, "features": features, **runs[n, (b, p)].result()}) + "\n")
+                for b, p, m in columns:
+                    if b != "cpu":
+                        r = {"engine": f"{b}-{release}", "soc": a.soc, "pkg": n, "opts": {"precision": p, "memory": m}, "features": features}
+                        f.write(json.dumps({**r, **runs[n, (b, p, m)].result()}) + "\n")
 print("\nWhat the engine said:\n" + "\n".join(f"{n:5} x {w}" for w, n in words.most_common(40)))
