@@ -14,10 +14,12 @@ type Condition struct {
 	NormedDelta     bool `json:"normed_delta,omitempty"`
 	RaggedDelta     bool `json:"ragged_delta,omitempty"`
 	EvenDelta       bool `json:"even_delta,omitempty"`
+	WideDelta       bool `json:"wide_delta,omitempty"`
 	PackedRest      bool `json:"packed_rest,omitempty"`
 	ExactGELU       bool `json:"exact_gelu,omitempty"`
 	IntDivision     bool `json:"int_division,omitempty"`
 	Experts         bool `json:"experts,omitempty"`
+	RaggedChoice    bool `json:"ragged_choice,omitempty"`
 	Classic         bool `json:"classic,omitempty"`
 	// HeadDimMultiple holds if a head dimension is not a multiple of it, HeadDimOver if one is larger.
 	HeadDimMultiple int `json:"head_dim_multiple,omitempty"`
@@ -30,6 +32,7 @@ type Condition struct {
 	Needs []string `json:"needs,omitempty"`
 	// Half holds if the backend stores activations in fp16 at the precision that is set.
 	Half          bool     `json:"half,omitempty"`
+	Precision     []string `json:"precision,omitempty"`
 	Memory        []string `json:"memory,omitempty"`
 	AttentionMode []int    `json:"attention_mode,omitempty"`
 }
@@ -51,12 +54,14 @@ func (c *Condition) holds(f *Features, s Settings, p *Profile) bool {
 		{c.Masks, f.Masks}, {c.Sinks, f.Sinks}, {c.Scaled, f.Scaled}, {c.SharedCache, f.SharedCache},
 		{c.LinearAttention, f.LinearAttention}, {c.ShortConv, f.ShortConv}, {c.PlainDelta, f.PlainDelta},
 		{c.NormedDelta, f.NormedDelta}, {c.RaggedDelta, f.RaggedDelta}, {c.EvenDelta, f.EvenDelta},
-		{c.PackedRest, f.PackedRest}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
-		{c.ExactGELU, f.ExactGELU}, {c.IntDivision, f.IntDivision}, {c.Experts, f.Experts}, {c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
+		{c.WideDelta, f.WideDelta}, {c.PackedRest, f.PackedRest}, {c.NormRest, slices.ContainsFunc(f.NormWidths, rest)},
+		{c.ExactGELU, f.ExactGELU}, {c.IntDivision, f.IntDivision}, {c.Experts, f.Experts}, {c.RaggedChoice, f.RaggedChoice},
+		{c.Classic, f.Classic}, {c.Half, p.HalfAt(s.Precision)},
 		{c.HeadDimMultiple > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return c.HeadDimMultiple > 0 && n%c.HeadDimMultiple != 0 })},
 		{c.HeadDimOver > 0, slices.ContainsFunc(f.HeadDims, func(n int) bool { return n > c.HeadDimOver })},
 		{c.Linear != nil, slices.ContainsFunc(f.Linears, c.Linear.holds)},
 		{c.Needs != nil, slices.Contains(c.Needs, f.Needs)},
+		{c.Precision != nil, slices.Contains(c.Precision, s.Precision)},
 		{c.Memory != nil, slices.Contains(c.Memory, s.Memory)},
 		{c.AttentionMode != nil, slices.Contains(c.AttentionMode, s.AttentionMode)},
 	} {

@@ -33,16 +33,20 @@ type Features struct {
 	RaggedDelta bool `json:"ragged_delta,omitempty"`
 	// EvenDelta reports whether keys of a gated delta rule are as wide as its values.
 	EvenDelta bool `json:"even_delta,omitempty"`
+	// WideDelta reports whether keys or values of a gated delta rule have more than 128 elements.
+	WideDelta bool `json:"wide_delta,omitempty"`
 	// PackedRest reports whether hidden states in the C4 form have rows whose length is not a multiple of 4.
 	PackedRest bool `json:"packed_rest,omitempty"`
 	// NormWidths are the lengths of rows of norms of plain tensors that are not multiples of 4, sorted.
 	NormWidths []int `json:"norm_widths,omitempty"`
 	// ExactGELU reports whether there is an op for the exact GELU.
 	ExactGELU bool `json:"exact_gelu,omitempty"`
-	// IntDivision reports whether integers are divided by constants, as rotary tables and chunks of masks need it.
+	// IntDivision reports whether integers are divided by constants: positions by the rows of rotary tables, or by the chunks of masks.
 	IntDivision bool `json:"int_division,omitempty"`
 	// Experts reports whether there are MoE ops.
 	Experts bool `json:"experts,omitempty"`
+	// RaggedChoice reports whether scores of chosen experts are picked out of rows whose length is not a multiple of 8, or is not known.
+	RaggedChoice bool `json:"ragged_choice,omitempty"`
 	// Classic reports whether the graph is not in the C4 form: hidden states are plain tensors, or Attention ops take and give such.
 	Classic bool `json:"classic,omitempty"`
 	// Needs is the lowest precision at which the model works: "normal" or "high"; empty if that is "low".
@@ -90,6 +94,10 @@ func FeaturesOf(g *mnn.Graph) Features {
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		packed = packed || op.Format == mnn.DimNC4HW4
+		if op.Type == mnn.OpGatherElements && len(op.Inputs) > 0 {
+			n := t.width(op.Inputs[0])
+			f.RaggedChoice = f.RaggedChoice || n == 0 || n%8 != 0
+		}
 		switch p := op.Param.(type) {
 		case *mnn.Attention:
 			f.Classic = f.Classic || !p.OutputC4
@@ -107,6 +115,7 @@ func FeaturesOf(g *mnn.Graph) Features {
 			f.LinearAttention = true
 			f.ShortConv = f.ShortConv || p.Type == mnn.ShortConv
 			f.PlainDelta = f.PlainDelta || p.Type == mnn.GatedDeltaRule && !p.QKNorm
+			f.WideDelta = f.WideDelta || p.Type == mnn.GatedDeltaRule && max(p.KeyDim, p.ValueDim) > 128
 			f.EvenDelta = f.EvenDelta || p.Type == mnn.GatedDeltaRule && p.KeyDim == p.ValueDim
 			if p.Type == mnn.GatedDeltaRule && p.QKNorm {
 				f.NormedDelta = true

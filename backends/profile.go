@@ -34,6 +34,8 @@ type Profile struct {
 	Int8Cache bool `json:"int8_cache,omitempty"`
 	// Fuses reports whether the backend may compute q, k and v, or gate and up, as one op, whose matrices share a storage form.
 	Fuses bool `json:"fuses,omitempty"`
+	// Memories are the values of memory that configurations for the backend may set, the preferred one first; if it is empty, they set "low".
+	Memories []string `json:"memories,omitempty"`
 	// Threads is the thread_num that the backend needs, where it is not a number of threads; else 0.
 	Threads int `json:"threads,omitempty"`
 	// Rules lists the features that the backend does not compute correctly, or only slowly.
@@ -308,16 +310,28 @@ func (p *Profile) evidence(kind string) string {
 // Stores reports whether the backend computes linear layers of a storage form correctly, as llmexport writes them.
 func (p *Profile) Stores(spec quant.Spec, minimum string) bool {
 	f := &Features{Linears: []Linear{LinearOf(spec)}}
-	return !slices.ContainsFunc(p.Problems(f, Settings{Precision: "high", Memory: "low"}, minimum), Problem.Refuses)
+	return !slices.ContainsFunc(p.Problems(f, Settings{Precision: "high", Memory: p.Memory(f, minimum)}, minimum), Problem.Refuses)
 }
 
 // Refuses reports whether a package with this problem must not be made for the backend.
 func (p Problem) Refuses() bool { return p.Rule.Verdict >= Wrong }
 
-// Precision returns the lowest precision that is right for a package on all releases from minimum on: "low" computes in fp16 on
-// GPUs, "high" never does. It is at least "normal" if the model needs that.
-func (p *Profile) Precision(f *Features, minimum string) string {
-	s := Settings{Precision: "high", Memory: "low"}
+// Memory returns the value of memory that a configuration for the backend sets: the first with the fewest problems at precision "high" on all
+// releases from minimum on.
+func (p *Profile) Memory(f *Features, minimum string) string {
+	best, least := "low", 0
+	for i, memory := range p.Memories {
+		if n := len(p.Problems(f, Settings{Precision: "high", Memory: memory}, minimum)); i == 0 || n < least {
+			best, least = memory, n
+		}
+	}
+	return best
+}
+
+// Precision returns the lowest precision that is right for a package at a value of memory on all releases from minimum on: "low" computes
+// in fp16 on GPUs, "high" never does. It is at least "normal" if the model needs that.
+func (p *Profile) Precision(f *Features, memory, minimum string) string {
+	s := Settings{Precision: "high", Memory: memory}
 	least := len(p.Problems(f, s, minimum))
 	for _, precision := range []string{"low", "normal"} {
 		if s.Precision = precision; len(p.Problems(f, s, minimum)) == least {

@@ -51,6 +51,7 @@ func TestStores(t *testing.T) {
 		{"vulkan", "3.5.0", "4 5 6 8"},
 		{"metal", "3.6.0", "2 3 4 5 6 8"},
 		{"hexagon", "3.6.0", "2 3 4 5 6 8"},
+		{"cuda", "3.6.0", "2 3 4 5 6 8"},
 	} {
 		p, err := backends.ProfileOf(tt.backend)
 		if err != nil {
@@ -104,7 +105,9 @@ func TestProblems(t *testing.T) {
 		{"vulkan", "3.6.0", backends.Features{HeadDims: []int{64, 10}}, "vulkan needs head dimensions", backends.Unsupported},
 		{"cuda", "3.6.1", backends.Features{IntDivision: true}, "cuda does not divide integers", backends.Wrong},
 		{"cuda", "3.6.1", backends.Features{Linears: []backends.Linear{{Bits: 16}}}, "cuda takes weights of 16 bits for coded ones", backends.Unsupported},
-		{"vulkan", "3.6.1", backends.Features{IntDivision: true}, "", 0},
+		{"cuda", "3.6.1", backends.Features{WideDelta: true}, "cuda needs keys and values of delta rules", backends.Unsupported},
+		{"cuda", "3.6.1", backends.Features{RaggedChoice: true}, "cuda crashes where experts are chosen in groups", backends.Unsupported},
+		{"vulkan", "3.6.1", backends.Features{IntDivision: true, WideDelta: true, RaggedChoice: true}, "", 0},
 		{"metal", "3.6.0", backends.Features{Sinks: true}, "metal ignores attention sinks (read in the engine's source)", backends.Wrong},
 	} {
 		p, err := backends.ProfileOf(tt.backend)
@@ -117,6 +120,34 @@ func TestProblems(t *testing.T) {
 			t.Errorf("%s from %s: %v, want %q", tt.backend, tt.minimum, list, tt.want)
 		case tt.want != "" && (!strings.HasPrefix(list[0].String(), tt.want) || list[0].Rule.Verdict != tt.verdict):
 			t.Errorf("%s from %s: %v, want %q", tt.backend, tt.minimum, list[0], tt.want)
+		}
+	}
+}
+
+// TestConfigured: what configurations for a backend say.
+func TestConfigured(t *testing.T) {
+	four, eight, half := backends.Linear{Bits: 4, Block: 64, Header: 4}, backends.Linear{Bits: 8, Block: 64, Header: 8}, backends.Linear{Bits: 16}
+	for _, tt := range []struct {
+		backend           string
+		features          backends.Features
+		memory, precision string
+	}{
+		{"cuda", backends.Features{Linears: []backends.Linear{four}}, "low", "low"},
+		{"cuda", backends.Features{Linears: []backends.Linear{four, eight}}, "low", "high"},
+		{"cuda", backends.Features{Linears: []backends.Linear{half}}, "normal", "low"},
+		{"cuda", backends.Features{Linears: []backends.Linear{four, half}}, "normal", "low"},
+		{"cuda", backends.Features{Linears: []backends.Linear{half}, Needs: "normal"}, "normal", "high"},
+		{"cuda", backends.Features{Linears: []backends.Linear{half}, Masks: true}, "normal", "low"},
+		{"opencl", backends.Features{Linears: []backends.Linear{{Bits: 2}}}, "low", "low"},
+		{"vulkan", backends.Features{Linears: []backends.Linear{half}, Needs: "high"}, "low", "high"},
+	} {
+		p, err := backends.ProfileOf(tt.backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := p.Memory(&tt.features, "3.6.1")
+		if precision := p.Precision(&tt.features, memory, "3.6.1"); memory != tt.memory || precision != tt.precision {
+			t.Errorf("%s, %+v: memory %s, precision %s, want %s, %s", tt.backend, tt.features, memory, precision, tt.memory, tt.precision)
 		}
 	}
 }

@@ -38,7 +38,8 @@ func (a *Package) features() backends.Features {
 // deviceConfig is the configuration for a backend. Towers stay on the CPU, because none was run on another backend.
 func (a *Package) deviceConfig(p *backends.Profile) runConfig {
 	f, c := a.features(), a.run
-	c.Backend, c.Precision = p.Name, p.Precision(&f, a.Minimum)
+	s := a.settings(p, &f)
+	c.Backend, c.Precision, c.Memory = p.Name, s.Precision, s.Memory
 	if c.Threads = shippedThreads; p.Threads != 0 {
 		c.Threads = p.Threads
 	}

@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -37,9 +38,13 @@ func DevicesOf(t recipes.Target, minimum string) (Devices, error) {
 	return d, nil
 }
 
-// settings are those of the configuration for a backend, which the package gets.
+// settings are those of the configuration for a backend, which the package gets; without one of its own, memory is that of config.json.
 func (d *Devices) settings(p *backends.Profile, f *backends.Features) backends.Settings {
-	return backends.Settings{Precision: p.Precision(f, d.Minimum), Memory: "low", AttentionMode: d.AttentionMode, SOC: d.SOC}
+	memory := "low"
+	if slices.Contains(d.Profiles, p) {
+		memory = p.Memory(f, d.Minimum)
+	}
+	return backends.Settings{Precision: p.Precision(f, memory, d.Minimum), Memory: memory, AttentionMode: d.AttentionMode, SOC: d.SOC}
 }
 
 // Problems lists what holds for a package on a backend with the configuration that it gets.

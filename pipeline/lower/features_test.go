@@ -120,6 +120,32 @@ func TestFeaturesQuotients(t *testing.T) {
 	}
 }
 
+// CUDA picks scores wrongly out of rows whose length is no multiple of 8. Experts that are chosen by their scores alone need no picking.
+func TestFeaturesChoice(t *testing.T) {
+	for name, ragged := range map[string]bool{"deepseek_v3": false, "lfm2_moe": true, "mixtral": false} {
+		m, err := Classic(describeWhole(t, name, nil), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Features.RaggedChoice != ragged {
+			t.Errorf("%s: %v, want %v", name, m.Features.RaggedChoice, ragged)
+		}
+	}
+}
+
+// Capped scores of gemma2 are computed by a delta rule whose values are as wide as the context.
+func TestFeaturesWideDelta(t *testing.T) {
+	for context, wide := range map[int]bool{128: false, 129: true} {
+		m, err := Classic(describeWhole(t, "gemma2", nil), Options{Context: context})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Features.WideDelta != wide {
+			t.Errorf("a context of %d: %v, want %v", context, m.Features.WideDelta, wide)
+		}
+	}
+}
+
 // In a bounded context, attention with windows and sinks can do without what backends ignore.
 func TestFeaturesStored(t *testing.T) {
 	d := describeWhole(t, "gpt_oss", nil)
