@@ -20,7 +20,8 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if most := model.Text.MaxPositions; context > most {
 		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", most, context)
 	}
-	o := lower.Options{Context: context, SpelledGELU: slices.Contains(r.Recipe.Target.Backends, "vulkan")}
+	named := r.Recipe.Target.Backends
+	o := lower.Options{Context: context, SpelledGELU: slices.Contains(named, "vulkan"), TabledQuotients: slices.Contains(named, "cuda")}
 	if r.Recipe.Target.Form == recipes.FormC4 {
 		o.Form = lower.FormC4
 	}

@@ -1,6 +1,7 @@
 package stage_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -35,6 +37,7 @@ func TestBackendsRefused(t *testing.T) {
 		{"windows", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {block: 32}", "opencl ignores attention masks"},
 		{"short convolutions", "lfm2", `target: {backends: [cpu, vulkan]}`, "vulkan leaves short convolutions to the CPU, where they forget their state"},
 		{"sinks", "gpt_oss", "target: {backends: [vulkan]}\nquantize: {block: 32}", "vulkan ignores attention sinks"},
+		{"wide delta rules", "gemma2", "target: {backends: [cpu, cuda]}\nquantize: {block: 32}", "cuda needs keys and values of delta rules"},
 		{"windows with a budget", "gemma3_text", "target: {backends: [cpu, opencl]}\nquantize: {budget: {bpw: 5}, block: 32}",
 			"opencl ignores attention masks"},
 	} {
@@ -138,6 +141,48 @@ func TestStoredAttention(t *testing.T) {
 	}
 }
 
+// Packages for CUDA look quotients of positions up, and have the logits of those that divide, bit for bit.
+func TestTabledQuotients(t *testing.T) {
+	t.Parallel()
+	var logits [2][]float32
+	var graphs [2][]byte
+	for i, target := range []string{"backends: [cpu]", "backends: [cpu, cuda]"} {
+		w := newWork(t, families+"llama", unverified+"\ntarget: {"+target+"}\nquantize: {bits: 8, block: 32}")
+		w.must(t)
+		b, err := os.ReadFile(filepath.Join(w.out(), mnn.GraphFile("")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := runtime.Open(w.out())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := make([]int32, 80)
+		for k := range ids {
+			ids[k] = int32(7*k*k+k+3) % 64
+		}
+		for _, part := range [][]int32{ids[:60], ids[60:61], ids[61:]} {
+			l, err := s.Forward(t.Context(), part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits[i] = append(logits[i], l...)
+		}
+		graphs[i] = b
+	}
+	if bytes.Equal(graphs[0], graphs[1]) {
+		t.Error("both packages have the same graph")
+	}
+	if !slices.Equal(logits[0], logits[1]) {
+		t.Error("logits differ")
+	}
+}
+
 // A package has a configuration for each backend of the target, over the same weights.
 func TestBackendsConfigured(t *testing.T) {
 	t.Parallel()
@@ -145,6 +190,7 @@ func TestBackendsConfigured(t *testing.T) {
 		Backend       string `json:"backend_type"`
 		Threads       int    `json:"thread_num"`
 		Precision     string `json:"precision"`
+		Memory        string `json:"memory"`
 		AttentionMode int    `json:"attention_mode"`
 		Weights       string `json:"llm_weight"`
 		Own           struct {
@@ -156,19 +202,32 @@ func TestBackendsConfigured(t *testing.T) {
 		want                  map[string]config
 	}{
 		{"plain", "llama", "target: {backends: [cpu, opencl, vulkan, metal], kv_cache: int8}", map[string]config{
-			"config.json":        {Backend: "cpu", Threads: 4, Precision: "low", AttentionMode: 10},
-			"config.opencl.json": {Backend: "opencl", Threads: 68, Precision: "low"},
-			"config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "low"},
-			"config.metal.json":  {Backend: "metal", Threads: 4, Precision: "low", AttentionMode: 10},
+			"config.json":        {Backend: "cpu", Threads: 4, Precision: "low", Memory: "low", AttentionMode: 10},
+			"config.opencl.json": {Backend: "opencl", Threads: 68, Precision: "low", Memory: "low"},
+			"config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "low", Memory: "low"},
+			"config.metal.json":  {Backend: "metal", Threads: 4, Precision: "low", Memory: "low", AttentionMode: 10},
 		}},
 		{"experts", "qwen3_moe", "target: {backends: [vulkan, cpu], kv_cache: int8_keys}", map[string]config{
-			"config.json": {Backend: "cpu", Threads: 4, Precision: "low", AttentionMode: 9}, "config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "high"},
+			"config.json":        {Backend: "cpu", Threads: 4, Precision: "low", Memory: "low", AttentionMode: 9},
+			"config.vulkan.json": {Backend: "vulkan", Threads: 4, Precision: "high", Memory: "low"},
 		}},
-		{"cpu", "llama", "", map[string]config{"config.json": {Backend: "cpu", Threads: 4, Precision: "low"}}},
+		{"16 bits", "llama", "target: {backends: [cpu, cuda]}", map[string]config{
+			"config.json":      {Backend: "cpu", Threads: 4, Precision: "low", Memory: "low"},
+			"config.cuda.json": {Backend: "cuda", Threads: 4, Precision: "low", Memory: "normal"},
+		}},
+		{"8 bits", "llama", "target: {backends: [cpu, cuda]}\nquantize: {bits: 8, block: 32}", map[string]config{
+			"config.json":      {Backend: "cpu", Threads: 4, Precision: "low", Memory: "low"},
+			"config.cuda.json": {Backend: "cuda", Threads: 4, Precision: "high", Memory: "low"},
+		}},
+		{"cpu", "llama", "", map[string]config{"config.json": {Backend: "cpu", Threads: 4, Precision: "low", Memory: "low"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWork(t, families+c.model, unverified+"\n"+c.sections+"\nquantize: {bits: 16}")
+			sections := unverified + "\n" + c.sections
+			if !strings.Contains(sections, "quantize:") {
+				sections += "\nquantize: {bits: 16}"
+			}
+			w := newWork(t, families+c.model, sections)
 			w.must(t)
 			files, err := filepath.Glob(filepath.Join(w.out(), "config*.json"))
 			if err != nil || len(files) != len(c.want) {
