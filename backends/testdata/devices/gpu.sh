@@ -6,7 +6,8 @@
 # PROGRAM is llmexport. SITE has the wheel of the engine, unpacked, for the Python of that machine; PLUGINS the libraries of the same release that
 # build.sh made, the Vulkan one with GLSLANG set. CUDA is a folder with what its commands source and cutlass write, from which that machine builds the
 # backend for CUDA, if it has nvcc and PLUGINS lacks it. FAMILIES are checkpoints for packages of 16 bits, QUANTIZED those for 4 and 8 bits, too, PACKED
-# those for the C4 form, BOUNDED those for a bounded context. DEBS is a folder of packages with the loaders of Vulkan and OpenCL, if that machine has none.
+# those for the C4 form, BOUNDED those for a bounded context. BACKENDS is target.backends of packages without such a bound, as in '[cpu, cuda]'.
+# DEBS is a folder of packages with the loaders of Vulkan and OpenCL, if that machine has none.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); root=$(cd "$here/../../.." && pwd)
 program=$(realpath "$1"); site=$2; plugins=$3; mkdir -p "$4"
@@ -25,7 +26,7 @@ go build -C "$root" -o "$work/logits" ./internal/logits
 add() { # NAME CHECKPOINT OPTIONS...
   local name=$1 checkpoint=$2; shift 2
   printf 'version: 1\nname: %s\nmodel: {path: %s}\nquantize: {method: rtn, block: auto}\npublish: [{dir: %s}]\n' "$name" "$checkpoint" "$out/packages/$name" >"$work/recipe.yaml"
-  "$program" run "$work/recipe.yaml" --no-verify --progress none --log-level error --set 'target.engine="3.5"' "$@" >/dev/null
+  "$program" run "$work/recipe.yaml" --no-verify --progress none --log-level error --set 'target.engine="3.5"' ${BACKENDS:+--set "target.backends=$BACKENDS"} "$@" >/dev/null
   python3 - "$name" "$checkpoint/config.json" >"$out/packages/$name.json" <<'P'
 import json, random, sys
 r, config = random.Random(sys.argv[1]), json.load(open(sys.argv[2])); n = config.get("text_config", config)["vocab_size"]
