@@ -1,11 +1,12 @@
 package forward
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // wholes is a device that computes some branches of whole windows.
@@ -54,17 +55,9 @@ func throughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float32) 
 
 // Branches of whole windows have the same bits on a device, also if it fails after some of them.
 func TestWholeWindows(t *testing.T) {
-	dirs, err := filepath.Glob(filepath.Join(familiesDir, "*", "model.safetensors"))
-	check(t, err)
 	defer kernel.SetDevice(nil)
 	families := 0
-	for i, file := range dirs {
-		name := filepath.Base(filepath.Dir(file))
-		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "mistral" {
-			continue
-		}
-		d, src := openSource(t, filepath.Dir(file))
-		windows := randomTokens(d.Vocab, 3, 80)
+	eachFamily(t, func(name string, d *arch.Decoder, src tensor.Source, windows [][]int32) {
 		kernel.SetDevice(nil)
 		want := throughLayers(t, newModel(t, d, src, 2), windows)
 		for _, left := range []int{0, 3, 1 << 30} {
@@ -84,7 +77,7 @@ func TestWholeWindows(t *testing.T) {
 				}
 			}
 		}
-	}
+	})
 	if families < 4 {
 		t.Errorf("%d families on a device", families)
 	}

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // remote is a device that computes some chains, with keys and values of its own.
@@ -53,19 +55,26 @@ func clonePacked(p *kernel.Packed) (c kernel.Packed) {
 func (*remote) Settle([]float32) error { return nil }
 func (d *remote) Forget(*kernel.Pasts) { d.forgotten++ }
 
-// Windows that grow on a device have the same bits, also if it fails after some tokens, whose keys and values are lost then.
-func TestResident(t *testing.T) {
+// eachFamily calls f with the checkpoints of all families, in short tests of some of them.
+func eachFamily(t *testing.T, f func(name string, d *arch.Decoder, src tensor.Source, windows [][]int32)) {
+	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(familiesDir, "*", "model.safetensors"))
 	check(t, err)
-	defer kernel.SetDevice(nil)
-	resident := 0
 	for i, file := range dirs {
 		name := filepath.Base(filepath.Dir(file))
 		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "mistral" {
 			continue
 		}
 		d, src := openSource(t, filepath.Dir(file))
-		windows := randomTokens(d.Vocab, 3, 80)
+		f(name, d, src, randomTokens(d.Vocab, 3, 80))
+	}
+}
+
+// Windows that grow on a device have the same bits, also if it fails after some tokens, whose keys and values are lost then.
+func TestResident(t *testing.T) {
+	defer kernel.SetDevice(nil)
+	resident := 0
+	eachFamily(t, func(name string, d *arch.Decoder, src tensor.Source, windows [][]int32) {
 		m := newModel(t, d, src, 2)
 		m.Keep(1 << 30)
 		kernel.SetDevice(nil)
@@ -84,7 +93,7 @@ func TestResident(t *testing.T) {
 				}
 			}
 		}
-	}
+	})
 	if resident < 4 {
 		t.Errorf("%d families on a device", resident)
 	}

@@ -102,6 +102,34 @@ func TestBackendsAccepted(t *testing.T) {
 	}
 }
 
+// logitsInParts are those of the package in dir for tokens that it gets in parts of so many.
+func logitsInParts(t *testing.T, dir string, lengths ...int) (logits []float32) {
+	t.Helper()
+	p, err := runtime.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := 0
+	for _, n := range lengths {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = int32(7*k*k+k+3) % 64
+			k++
+		}
+		l, err := s.Forward(t.Context(), ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits = append(logits, l...)
+	}
+	return logits
+}
+
 // Sinks and windows, which other backends ignore, have the same effect in attention from simple ops, in prompts and in single tokens.
 func TestStoredAttention(t *testing.T) {
 	if testing.Short() {
@@ -112,26 +140,7 @@ func TestStoredAttention(t *testing.T) {
 	for i, target := range []string{"context: 64", "context: 64, backends: [cpu, vulkan]"} {
 		w := newWork(t, families+"gpt_oss", unverified+"\ntarget: {"+target+"}\nquantize: {bits: 16}")
 		w.must(t)
-		p, err := runtime.Open(w.out())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids := make([]int32, 40)
-		for k := range ids {
-			ids[k] = int32(7*k*k+k+3) % 64
-		}
-		for _, part := range [][]int32{ids[:30], ids[30:31], ids[31:39], ids[39:]} {
-			l, err := s.Forward(t.Context(), part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			logits[i] = append(logits[i], l...)
-		}
+		logits[i] = logitsInParts(t, w.out(), 30, 1, 8, 1)
 	}
 	const bound = 1e-4 // of logits up to 5; the ops sum in another order
 	for k, want := range logits[0] {
@@ -153,26 +162,7 @@ func TestTabledQuotients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := runtime.Open(w.out())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		s, err := runtime.NewSession(p, cpu.Backend{}, runtime.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids := make([]int32, 80)
-		for k := range ids {
-			ids[k] = int32(7*k*k+k+3) % 64
-		}
-		for _, part := range [][]int32{ids[:60], ids[60:61], ids[61:]} {
-			l, err := s.Forward(t.Context(), part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			logits[i] = append(logits[i], l...)
-		}
+		logits[i] = logitsInParts(t, w.out(), 60, 1, 19)
 		graphs[i] = b
 	}
 	if bytes.Equal(graphs[0], graphs[1]) {
