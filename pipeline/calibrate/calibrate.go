@@ -226,7 +226,7 @@ func (q *quantization) visiting(w *walk) {
 		}
 		return false
 	}
-	w.passes = func(layer int) bool { return q.Scheme.passes(q.Decoder, layer) }
+	w.passes = func(layer int) bool { return q.Scheme.passes(w.decoder, layer) }
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
 		defer q.coder.release() // before the next statistics are gathered
 		switch {
