@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -145,4 +146,73 @@ func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
 	}
 	return e.measureWork("chain of whole windows", Shape{c.Rows, c.Widths[0]}, fresh, func(w kernel.Work) { w.(*kernel.Chain).Do() },
 		func(w kernel.Work) []float32 { return w.(*kernel.Chain).Out }, times)
+}
+
+// measuredBranch is attention with its matrices for states of so many elements: heads of 128, four of which share keys, as far as they are so
+// many. Without whole windows it is for the first token of each of some.
+func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
+	dim := max(2, min(128, hidden&^1))
+	kv := max(1, hidden/dim/4)
+	heads, length := kv*max(1, hidden/dim/kv), 1
+	for _, n := range windows {
+		length = max(length, n)
+	}
+	seed := uint64(20)
+	linear := func(dst, src, n, k int) kernel.Step {
+		seed++
+		w := drawn(n*k, seed)
+		kernel.Scale(w, w, float32(1/math.Sqrt(float64(k))))
+		p := new(kernel.Packed)
+		p.Pack(w, n, k, k)
+		return &kernel.LinearStep{Dst: dst, Src: src, Weights: p.Factor()}
+	}
+	cos, sin := kernel.Vector(drawn(length*dim, 18)), kernel.Vector(drawn(length*dim, 19))
+	c := &kernel.Chain{
+		Rows: rows, Widths: []int{hidden, hidden, heads * dim, kv * dim, kv * dim, hidden}, States: drawn(rows*hidden, 17), Windows: windows,
+		Steps: []kernel.Step{
+			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(slices.Repeat([]float32{1}, hidden)), Eps: 1e-6},
+			linear(2, 1, heads*dim, hidden), linear(3, 1, kv*dim, hidden), linear(4, 1, kv*dim, hidden),
+			&kernel.RotateStep{Matrix: 2, Heads: heads, Dim: dim, Turned: dim, Cos: cos, Sin: sin},
+			&kernel.RotateStep{Matrix: 3, Heads: kv, Dim: dim, Turned: dim, Cos: cos, Sin: sin},
+			&kernel.AttendStep{Dst: 2, Queries: 2, Keys: 3, Values: 4, Heads: heads, Scale: float32(1 / math.Sqrt(float64(dim))), Together: 64,
+				Span: func(int) (from, first int) { return 0, 0 }},
+			linear(5, 2, hidden, heads*dim), &kernel.AddStep{Dst: 0, Src: 5},
+		},
+	}
+	if windows != nil {
+		c.Out = make([]float32, rows*hidden)
+		return c
+	}
+	keys, vals := make([]kernel.Packed, rows*kv), make([]kernel.Packed, rows*kv)
+	for i := range keys {
+		keys[i].Resize(length, dim)
+		vals[i].Resize(dim, length)
+	}
+	c.Pasts = &kernel.Pasts{Length: length, Version: kernel.NewVersion(), Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
+		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
+			return &keys[window*kv+head], &vals[window*kv+head]
+		}}}}
+	return c
+}
+
+// measureBranch times attention with its matrices for a token of each of 128 windows, and for all tokens of two windows; rates count the matrices
+// alone.
+func (e *Engine) measureBranch(hidden, tokens, times int) []MeasuredWork {
+	const windows = 128
+	length := max(1, tokens/2)
+	one, all := measuredBranch(hidden, windows, nil), measuredBranch(hidden, 2*length, []int{length, length})
+	defer e.Forget(one.Pasts)
+	do := func(w kernel.Work) { w.(*kernel.Chain).Do() }
+	return []MeasuredWork{
+		e.measureWork("tokens", Shape{windows, hidden}, func() kernel.Work {
+			c := *one
+			c.States = slices.Clone(one.States)
+			return &c
+		}, do, func(w kernel.Work) []float32 { return w.(*kernel.Chain).States }, times),
+		e.measureWork("windows", Shape{all.Rows, hidden}, func() kernel.Work {
+			c := *all
+			c.Out = make([]float32, len(all.Out))
+			return &c
+		}, do, func(w kernel.Work) []float32 { return w.(*kernel.Chain).Out }, times),
+	}
 }
