@@ -74,8 +74,11 @@ func (g *Group) Compute(w kernel.Work) bool {
 			r.Runs = w.Runs[lo:hi]
 			return &r
 		}, changes)
-	case *kernel.Chain: // what it leaves is on one card
-		return g.cards[0].Compute(w)
+	case *kernel.Chain:
+		if w.Windows == nil { // what it leaves is on one card
+			return g.cards[0].Compute(w)
+		}
+		return g.split(w, len(w.Windows), 1, func(lo, hi int) kernel.Work { return windowsOf(w, lo, hi) }, nil)
 	}
 	return g.turn().Compute(w)
 }
@@ -99,6 +102,20 @@ func descentOf(w *kernel.Descent, lo, hi int) *kernel.Descent {
 	d.Codes, d.Scale, d.Zero, d.Target = rowsOf(w.Codes, w.Rows, lo, hi), rowsOf(w.Scale, w.Rows, lo, hi), rowsOf(w.Zero, w.Rows, lo, hi),
 		rowsOf(w.Target, w.Rows, lo, hi)
 	return &d
+}
+
+// windowsOf is the part of a chain for whole windows lo to hi-1.
+func windowsOf(w *kernel.Chain, lo, hi int) *kernel.Chain {
+	c, first := *w, 0
+	for _, n := range w.Windows[:lo] {
+		first += n
+	}
+	c.Windows, c.Rows = w.Windows[lo:hi], 0
+	for _, n := range c.Windows {
+		c.Rows += n
+	}
+	c.States, c.Out = rowsOf(w.States, w.Rows, first, first+c.Rows), rowsOf(w.Out, w.Rows, first, first+c.Rows)
+	return &c
 }
 
 // change saves memory that work changes, and returns what restores it.

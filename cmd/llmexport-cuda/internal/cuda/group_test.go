@@ -113,3 +113,23 @@ func TestGroup(t *testing.T) {
 		t.Error("a card has failed, and a choice changed something")
 	}
 }
+
+// Two cards share out whole windows, with the bits of the CPU.
+func TestGroupWindows(t *testing.T) {
+	cards := []*Engine{engine(t), engine(t)}
+	g, shared := NewGroup(cards), 0
+	for s := range 9 {
+		got, want := wholeOf(uint64(s)), wholeOf(uint64(s))
+		want.Do()
+		before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}
+		if !g.Compute(got) || differ(got.Out, want.Out) > 0 {
+			t.Fatalf("windows %d of %v tokens: not computed, or other bits", s, got.Windows)
+		}
+		if cards[0].Spent().Products > before[0] && cards[1].Spent().Products > before[1] {
+			shared++
+		}
+	}
+	if shared < 3 {
+		t.Errorf("%d chains were shared out", shared)
+	}
+}
