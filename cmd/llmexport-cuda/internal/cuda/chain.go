@@ -238,22 +238,21 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearSte
 		return false
 	}
 	b := factorOf(x.Weights, w.at, int(n), int(k))
-	if int((m+127)/128*((n+127)/128)) >= e.busy {
-		if !e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}) || !e.pack(s, e.a.at, src, int(m), int(k)) ||
-			!e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All) {
-			return false
-		}
-		all := uint64(m) * uint64(n)
-		return bias == 0 || e.launch(s, biases, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&bias), unsafe.Pointer(&all), unsafe.Pointer(&n))
+	all, rows, tiles := uint64(m)*uint64(n), map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}, (m+127)/128
+	join := func(sums uint64, segments int32) bool {
+		return e.launch(s, joins, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&sums), unsafe.Pointer(&bias), unsafe.Pointer(&all),
+			unsafe.Pointer(&segments), unsafe.Pointer(&n))
+	}
+	if int(tiles*((n+127)/128)) >= e.busy {
+		return e.room(rows) && e.pack(s, e.a.at, src, int(m), int(k)) &&
+			e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All) && (bias == 0 || join(dst, 1))
 	}
 	segments := (k + kernel.Segment - 1) / kernel.Segment
-	all := uint64(m) * uint64(n)
-	if int(m) >= e.thin && e.room(map[*buffer]uint64{&e.a: panelBytes(int(m), int(k)), &e.part: 4 * all * uint64(segments)}) {
-		rows := panels(e.a.at, int(k))
-		return e.pack(s, e.a.at, src, int(m), int(k)) && e.launch(s, parts, (int(n)+127)/128, int(segments*((m+127)/128)), unsafe.Pointer(&e.part.at),
-			unsafe.Pointer(&rows), unsafe.Pointer(&b), unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k)) &&
-			e.launch(s, joins, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&e.part.at), unsafe.Pointer(&bias), unsafe.Pointer(&all),
-				unsafe.Pointer(&segments), unsafe.Pointer(&n))
+	rows[&e.part] = 4 * all * uint64(segments)
+	if int(m) >= e.thin && e.room(rows) {
+		a := panels(e.a.at, int(k))
+		return e.pack(s, e.a.at, src, int(m), int(k)) && e.launch(s, parts, (int(n)+127)/128, int(segments*tiles), unsafe.Pointer(&e.part.at),
+			unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k)) && join(e.part.at, segments)
 	}
 	if e.failed != nil {
 		return false

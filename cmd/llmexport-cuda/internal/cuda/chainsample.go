@@ -63,20 +63,46 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 			linear(7, 5, hidden, wide), &kernel.AddStep{Dst: 0, Src: 7},
 		},
 	}
-	keys, vals := make([]kernel.Packed, rows*kv), make([]kernel.Packed, rows*kv)
+	var keys, vals []kernel.Packed
+	c.Pasts, keys, vals = pastsOf(rows, kv, dim, length)
+	c.Pasts.Filled = pastTokens
 	for i := range keys {
-		keys[i].Resize(length, dim)
-		vals[i].Resize(dim, length)
 		for at := range pastTokens {
 			keys[i].SetRow(at, small(dim))
 			vals[i].SetColumn(at, small(dim))
 		}
 	}
-	c.Pasts = &kernel.Pasts{Length: length, Version: kernel.NewVersion(), Filled: pastTokens, Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
+	return c
+}
+
+// pastsOf is room for the keys and values of so many tokens of one attention, by window and key head.
+func pastsOf(windows, kv, dim, length int) (p *kernel.Pasts, keys, vals []kernel.Packed) {
+	keys, vals = make([]kernel.Packed, windows*kv), make([]kernel.Packed, windows*kv)
+	for i := range keys {
+		keys[i].Resize(length, dim)
+		vals[i].Resize(dim, length)
+	}
+	return &kernel.Pasts{Length: length, Version: kernel.NewVersion(), Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
 		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
 			return &keys[window*kv+head], &vals[window*kv+head]
-		}}}}
-	return c
+		}}}}, keys, vals
+}
+
+// measureCourse measures a chain of tokens, which the card forgets then, or of whole windows.
+func (e *Engine) measureCourse(name string, c *kernel.Chain, times int) MeasuredWork {
+	if c.Windows == nil {
+		defer e.Forget(c.Pasts)
+	}
+	return e.measureWork(name, Shape{c.Rows, c.Widths[0]}, func() kernel.Work {
+		w := *c
+		w.States, w.Out = slices.Clone(c.States), make([]float32, len(c.Out))
+		return &w
+	}, func(w kernel.Work) { w.(*kernel.Chain).Do() }, func(w kernel.Work) []float32 {
+		if c := w.(*kernel.Chain); c.Windows != nil {
+			return c.Out
+		}
+		return w.(*kernel.Chain).States
+	}, times)
 }
 
 // measureChain takes three tokens of several windows through two layers.
@@ -88,16 +114,7 @@ func (e *Engine) measureChain(seed uint64, times int) MeasuredWork {
 		c.At++
 	}
 	c.Pasts.Filled = c.At
-	before := slices.Clone(c.States)
-	fresh := func() kernel.Work {
-		w := *c
-		w.States = slices.Clone(before)
-		return &w
-	}
-	m := e.measureWork("chain", Shape{c.Rows, c.Widths[0]}, fresh, func(w kernel.Work) { w.(*kernel.Chain).Do() },
-		func(w kernel.Work) []float32 { return w.(*kernel.Chain).States }, times)
-	e.Forget(c.Pasts)
-	return m
+	return e.measureCourse("chain", c, times)
 }
 
 // wholeOf is [chainOf] for all tokens of some windows.
@@ -138,14 +155,7 @@ func wholeOf(seed uint64) *kernel.Chain {
 
 // measureWindows takes windows through two layers.
 func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
-	c := wholeOf(seed)
-	fresh := func() kernel.Work {
-		w := *c
-		w.Out = make([]float32, len(c.Out))
-		return &w
-	}
-	return e.measureWork("chain of whole windows", Shape{c.Rows, c.Widths[0]}, fresh, func(w kernel.Work) { w.(*kernel.Chain).Do() },
-		func(w kernel.Work) []float32 { return w.(*kernel.Chain).Out }, times)
+	return e.measureCourse("chain of whole windows", wholeOf(seed), times)
 }
 
 // measuredBranch is attention with its matrices for states of so many elements: heads of 128, four of which share keys, as far as they are so
@@ -153,10 +163,7 @@ func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
 func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
 	dim := max(2, min(128, hidden&^1))
 	kv := max(1, hidden/dim/4)
-	heads, length := kv*max(1, hidden/dim/kv), 1
-	for _, n := range windows {
-		length = max(length, n)
-	}
+	heads, length := kv*max(1, hidden/dim/kv), slices.Max(append([]int{1}, windows...))
 	seed := uint64(20)
 	linear := func(dst, src, n, k int) kernel.Step {
 		seed++
@@ -183,36 +190,16 @@ func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
 		c.Out = make([]float32, rows*hidden)
 		return c
 	}
-	keys, vals := make([]kernel.Packed, rows*kv), make([]kernel.Packed, rows*kv)
-	for i := range keys {
-		keys[i].Resize(length, dim)
-		vals[i].Resize(dim, length)
-	}
-	c.Pasts = &kernel.Pasts{Length: length, Version: kernel.NewVersion(), Of: []kernel.Past{{Heads: kv, Key: dim, Value: dim,
-		Of: func(window, head int) (*kernel.Packed, *kernel.Packed) {
-			return &keys[window*kv+head], &vals[window*kv+head]
-		}}}}
+	c.Pasts, _, _ = pastsOf(rows, kv, dim, length)
 	return c
 }
 
 // measureBranch times attention with its matrices for a token of each of 128 windows, and for all tokens of two windows; rates count the matrices
 // alone.
 func (e *Engine) measureBranch(hidden, tokens, times int) []MeasuredWork {
-	const windows = 128
 	length := max(1, tokens/2)
-	one, all := measuredBranch(hidden, windows, nil), measuredBranch(hidden, 2*length, []int{length, length})
-	defer e.Forget(one.Pasts)
-	do := func(w kernel.Work) { w.(*kernel.Chain).Do() }
 	return []MeasuredWork{
-		e.measureWork("tokens", Shape{windows, hidden}, func() kernel.Work {
-			c := *one
-			c.States = slices.Clone(one.States)
-			return &c
-		}, do, func(w kernel.Work) []float32 { return w.(*kernel.Chain).States }, times),
-		e.measureWork("windows", Shape{all.Rows, hidden}, func() kernel.Work {
-			c := *all
-			c.Out = make([]float32, len(all.Out))
-			return &c
-		}, do, func(w kernel.Work) []float32 { return w.(*kernel.Chain).Out }, times),
+		e.measureCourse("tokens", measuredBranch(hidden, 128, nil), times),
+		e.measureCourse("windows", measuredBranch(hidden, 2*length, []int{length, length}), times),
 	}
 }

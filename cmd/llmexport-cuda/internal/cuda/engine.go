@@ -109,14 +109,13 @@ const (
 	attends
 	gates
 	wholes
-	biases
 	parts
 	joins
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
 	"rotates", "keeps", "attends", "gates", "wholes",
-	"biases", "parts", "joins"}
+	"parts", "joins"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {

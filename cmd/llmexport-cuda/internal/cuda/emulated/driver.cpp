@@ -176,7 +176,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, BIASES, PARTS, JOINS };
+              ATTENDS, GATES, WHOLES, PARTS, JOINS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -193,7 +193,7 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "biases", "parts", "joins"};
+                         "attends", "gates", "wholes", "parts", "joins"};
   for (int i = 0; i < JOINS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
@@ -288,13 +288,6 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
   case KEEPS: case ATTENDS: {
     auto d = arg<Attend>(a, 0);
     g = [=] { f == KEEPS ? keeps(d) : attends(d); };
-    break;
-  }
-  case BIASES: {
-    auto bias = arg<float*>(a, 1);
-    auto n = arg<unsigned long long>(a, 2);
-    int width = arg<int>(a, 3);
-    g = [=] { biases(dst, bias, n, width); };
     break;
   }
   case PARTS: {

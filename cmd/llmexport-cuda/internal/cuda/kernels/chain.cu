@@ -117,12 +117,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) thin(float* dst, const flo
   }
 }
 
-// biases adds a bias to rows of n elements in all.
-extern "C" __global__ void __launch_bounds__(THREADS) biases(float* x, const float* bias, unsigned long long n, int width) {
-  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-  if (i < n) x[i] = __fadd_rn(x[i], bias[i % width]);
-}
-
 // rotates turns the first `turned` elements of every head by halves. `of` rows of heads are at the places of whole windows, unless that is null.
 extern "C" __global__ void __launch_bounds__(THREADS)
 rotates(float* x, const float* cosine, const float* sine, int heads, int dim, int turned, int of, const int* places) {

@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y); }
 
 // parts computes the sums of every segment, [segments][m][n], for so few rows that their tiles alone would not keep a card busy. joins adds them,
-// and a bias or nothing.
+// and a bias or nothing; a single one may be the result itself.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) parts(float* dst, Factor a, Factor b, int m, int n, int k) {
   int tiles = (m + 127) / 128, i = blockIdx.y / tiles, left = k - i * SEGMENT;
   a.at += i * SEGMENT * a.step;
