@@ -223,10 +223,11 @@ func (l *Layer) spaces(ctx context.Context, w Windows, f func(s *space) error) e
 	}
 	a := m.arenas.Get().(*arena)
 	defer m.arenas.Put(a)
-	if n := largest * m.cost.token; cap(a.floats) < n {
+	n := largest * m.cost.token
+	if cap(a.floats) < n {
 		a.floats = kernel.Floats(n)
 	}
-	free := a.floats[:largest*m.cost.token]
+	free := a.floats[:n]
 	for _, g := range groups {
 		if err := f(&space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx)}); err != nil {
 			return err

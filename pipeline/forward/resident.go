@@ -76,7 +76,7 @@ func (m *Model) turned(of *arch.Rope, tokens int) *angles {
 func (r *resident) advance(ctx context.Context, h []float32, at int) bool {
 	n := len(h) / r.Widths[0]
 	r.Rows, r.At, r.States = n, at, slices.Clone(h)
-	if !kernel.Offload(&r.Chain) || slices.ContainsFunc(r.States, func(x float32) bool { return x-x != 0 }) {
+	if !kernel.Offload(&r.Chain) || !kernel.Finite(r.model.threads, r.States) {
 		return false // the bits of NaN are not those of a CPU
 	}
 	r.used = true

@@ -120,7 +120,7 @@ func TestFeaturesQuotients(t *testing.T) {
 	}
 }
 
-// CUDA picks scores wrongly out of rows whose length is no multiple of 8. Experts that are chosen by their scores alone need no picking.
+// CUDA gathers scores incorrectly from rows whose length is not a multiple of 8. Experts that are chosen by their scores alone need no picking.
 func TestFeaturesChoice(t *testing.T) {
 	for name, ragged := range map[string]bool{"deepseek_v3": false, "lfm2_moe": true, "mixtral": false} {
 		m, err := Classic(describeWhole(t, name, nil), Options{})

@@ -20,11 +20,10 @@ var huge struct {
 
 // Floats is make([]float32, n). For many values large pages are requested, as for weights.
 func Floats(n int) []float32 {
-	s := make([]float32, n)
-	if n >= hugeFloor {
-		adviseHuge(s)
+	if n < hugeFloor {
+		return make([]float32, n)
 	}
-	return s
+	return hugeFloats(n)
 }
 
 // hugeFloats is make([]float32, n) for weights: memory for which large pages are requested, because the first
