@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
 	"github.com/llmexport/llmexport/internal/synthetic/shard"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func main() {
@@ -50,8 +51,8 @@ type options struct {
 	stacked, floats, holes      bool
 }
 
-// shardBytes is the size of a shard with holes.
-const shardBytes = 16 << 30
+// holeBytes is the size of a shard with holes, shardBytes that of one with weights, which is what transformers writes.
+const holeBytes, shardBytes = 16 << 30, 5e9
 
 func write(o options) error {
 	s, llama := shapes[o.shape]
@@ -92,10 +93,14 @@ func write(o options) error {
 	if err := writeTokenizer(o.out, o.tokenizer, max(sizes.Vocab, sizes.Text.Vocab)); err != nil {
 		return err
 	}
-	if o.holes {
-		err = checkpoint.WriteHoles(o.out, src.Tensors(), shardBytes)
-	} else {
-		err = writeWeights(filepath.Join(o.out, "model.safetensors"), src)
+	weights := func(path string, tensors []tensor.Info) error { return writeWeights(path, tensors, src) }
+	switch {
+	case o.holes:
+		err = checkpoint.WriteHoles(o.out, src.Tensors(), holeBytes)
+	case src.Size() > shardBytes:
+		err = checkpoint.WriteShards(o.out, src.Tensors(), shardBytes, weights)
+	default:
+		err = weights(filepath.Join(o.out, "model.safetensors"), src.Tensors())
 	}
 	if err != nil {
 		return err
@@ -106,13 +111,13 @@ func write(o options) error {
 	return writeGGUF(o.gguf, o.shape, s, src)
 }
 
-func writeWeights(path string, src *checkpoint.Source) error {
+func writeWeights(path string, tensors []tensor.Info, src *checkpoint.Source) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	b := bufio.NewWriterSize(f, 1<<20)
-	err = shard.Write(b, src.Tensors(), func(name string) (io.Reader, error) { return src.Open(name) })
+	err = shard.Write(b, tensors, func(name string) (io.Reader, error) { return src.Open(name) })
 	return errors.Join(err, b.Flush(), f.Close())
 }
 

@@ -8,14 +8,21 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// WriteHoles writes the shards of a checkpoint, of about shardBytes each, and their index, with headers and without
-// elements: what lies after a header is a hole in the file, which reads as zeros and takes no disk. Tensors stay in the
-// order in which they are given.
+// WriteHoles writes the shards of a checkpoint, see [WriteShards], with headers and without elements: what lies after a header is a
+// hole in the file, which reads as zeros and takes no disk.
 func WriteHoles(dir string, tensors []tensor.Info, shardBytes int64) error {
+	return WriteShards(dir, tensors, shardBytes, writeHole)
+}
+
+// WriteShards lets write write the shards of a checkpoint, of about shardBytes each and several at the same time, and writes their index.
+// Tensors stay in the order in which they are given.
+func WriteShards(dir string, tensors []tensor.Info, shardBytes int64, write func(path string, tensors []tensor.Info) error) error {
 	var shards [][]tensor.Info
 	var size, total int64
 	for _, t := range tensors {
@@ -27,14 +34,16 @@ func WriteHoles(dir string, tensors []tensor.Info, shardBytes int64) error {
 		size, total = size+t.Size, total+t.Size
 	}
 	places := map[string]string{}
+	var g errgroup.Group
 	for i, list := range shards {
 		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
 		for _, t := range list {
 			places[t.Name] = name
 		}
-		if err := writeHole(filepath.Join(dir, name), list); err != nil {
-			return err
-		}
+		g.Go(func() error { return write(filepath.Join(dir, name), list) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	b, err := json.Marshal(map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": places})
 	if err != nil {
