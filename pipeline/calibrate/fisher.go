@@ -45,7 +45,8 @@ func newFisher(d *arch.Decoder) *fisher {
 // these have gradients, too. The head is seen in groups other than windows, and an expert with some tokens only, but there the
 // gradients at the first tokens are ordinary or 0. Sums are in the order of the tokens, however they are grouped.
 func (f *fisher) visitor(ops map[string]*op, length, skip, threads int) forward.Visitor {
-	return forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
+	wants := func(l *forward.Linear) (x, dy bool) { return false, f.squares[l.Weight.Tensor] != nil }
+	return forward.Visitor{Wants: wants, Linear: func(l *forward.Linear, _, dy []float32) {
 		sums := f.squares[l.Weight.Tensor]
 		if sums == nil {
 			return // a tied head

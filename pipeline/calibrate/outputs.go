@@ -85,7 +85,11 @@ func (x *outputMoments) visitor(failed *error) forward.Visitor {
 	if x == nil {
 		return forward.Visitor{}
 	}
-	return forward.Visitor{Linear: func(l *forward.Linear, _, dy []float32) {
+	wants := func(l *forward.Linear) (_, dy bool) {
+		_, dy = x.offsets[l.Weight.Tensor]
+		return false, dy
+	}
+	return forward.Visitor{Wants: wants, Linear: func(l *forward.Linear, _, dy []float32) {
 		if err := x.add(l, dy); err != nil && *failed == nil {
 			*failed = err
 		}

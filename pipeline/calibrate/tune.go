@@ -475,6 +475,10 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 		}
 	}
 	visitor := forward.Visitor{
+		Wants: func(l *forward.Linear) (x, dy bool) {
+			x = t.matrices[l.Weight.Tensor] != nil
+			return x, x
+		},
 		Linear: func(l *forward.Linear, x, dy []float32) {
 			if m := t.matrices[l.Weight.Tensor]; m != nil {
 				m.gather(t.gradientOf(l, x, dy), t.Threads)

@@ -105,18 +105,12 @@ func (a *activation) value(x float64) float64 {
 
 // slopes writes the function of x and its derivative.
 func (a *activation) slopes(value, slope, x []float32) {
-	a.apply(value, x)
-	if a.Activation != arch.SiLU {
-		inBlocks(slope, x, a.slopesOf)
+	if a.Activation == arch.SiLU {
+		kernel.SiLUSlopes(value, slope, x)
 		return
 	}
-	for i, v := range x {
-		sigma := float32(0.5)
-		if v > 0x1p-100 || v < -0x1p-100 {
-			sigma = value[i] / v
-		}
-		slope[i] = sigma + float32(value[i]*(1-sigma))
-	}
+	a.apply(value, x)
+	inBlocks(slope, x, a.slopesOf)
 }
 
 // slopesOf replaces the elements of a block by the derivative there, except for SiLU.
@@ -186,6 +180,10 @@ func (a *activation) passes(up float32) bool {
 // back replaces gate and up by their gradients, for d, the gradient of the product of up and the function of gate, in runs of at
 // most activationBlock elements. up is as clamp has left it, or nil for 1.
 func (a *activation) back(d, gate, up []float32) {
+	if a.Activation == arch.SiLU && up != nil {
+		kernel.SiLUBack(d, gate, up)
+		return
+	}
 	var values, slopes [activationBlock]float32
 	y, t := values[:len(gate)], slopes[:len(gate)]
 	a.slopes(y, t, gate)

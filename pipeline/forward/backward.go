@@ -31,15 +31,28 @@ func readers(layers ...*arch.Linear) (groups [][]*arch.Linear) {
 }
 
 // Visitor receives gradients during the backward pass, a group of whole windows at a time, groups in the order of the tokens.
-// Its arguments are valid until it returns and must not be changed. Either function may be nil.
+// Its arguments are valid until it returns and must not be changed. Functions may be nil.
 type Visitor struct {
 	// Linear gets the inputs x [rows, Cols] of a linear layer, and the gradient of its outputs, dy [rows, Rows]. The gradient of
 	// the weights is dyᵀ x, see [Linear.Gradient], that of the bias the sum of the rows of dy. There is a row for every token of
 	// the group, but for a layer of an expert only one for every token that is routed to it, in their order; an expert without
 	// tokens is not visited.
 	Linear func(l *Linear, x, dy []float32)
+	// Wants reports what Linear reads of a layer: what it does not may be nil, so that a device need not bring it. A Wants that is nil wants all.
+	Wants func(l *Linear) (x, dy bool)
 	// Norm gets the gradient of a norm's Gamma, summed over the group, or over the tokens that are routed to its expert.
 	Norm func(n *Norm, dGamma []float64)
+}
+
+// wants reports what the visitor reads of a linear layer.
+func (v *Visitor) wants(l *Linear) (x, dy bool) {
+	if v.Linear == nil {
+		return false, false
+	}
+	if v.Wants == nil {
+		return true, true
+	}
+	return v.Wants(l)
 }
 
 // step holds the values that the forward pass keeps of a branch.
@@ -59,12 +72,15 @@ func (l *Layer) Backward(ctx context.Context, dh, h []float32, w Windows, v Visi
 	return l.each(ctx, h, w, func(s *space, h []float32) error {
 		s.kept = a
 		defer a.reset()
+		width := s.decoder.Width()
+		dh := dh[s.first*width:][:s.tokens()*width]
+		if ok, err := s.backOffloaded(ctx, l.branches, dh, h, v); ok || err != nil {
+			return err
+		}
 		steps, err := s.record(ctx, l.branches, h)
 		if err != nil {
 			return err
 		}
-		width := s.decoder.Width()
-		dh := dh[s.first*width:][:s.tokens()*width]
 		if s.decoder.Side == 0 {
 			return s.back(l.branches, steps, dh, v)
 		}

@@ -18,6 +18,7 @@ type course struct {
 	matrices map[place]int
 	work     effort.Work // of a row, without scores and reading keys and values
 	scores   effort.Work // of whole windows
+	way      *way        // back through the branches of whole windows, or nil
 }
 
 // place is a matrix of a chain: what it is for, and how wide it is.
@@ -41,6 +42,9 @@ const (
 
 // matrix returns the index of a matrix.
 func (r *course) matrix(of role, width int) int {
+	if r.way != nil {
+		return r.fresh(width)
+	}
 	i, ok := r.matrices[place{of, width}]
 	if !ok {
 		i = len(r.Widths)
@@ -50,11 +54,25 @@ func (r *course) matrix(of role, width int) int {
 	return i
 }
 
+// next returns a matrix for what follows from another one: of a course with a way back not the same, which gradients need.
+func (r *course) next(m int) int {
+	if r.way == nil {
+		return m
+	}
+	return r.fresh(r.Widths[m])
+}
+
+// fresh returns a matrix that nothing else is in.
+func (r *course) fresh(width int) int {
+	r.Widths = append(r.Widths, width)
+	return len(r.Widths) - 1
+}
+
 func (r *course) add(s ...kernel.Step) { r.Steps = append(r.Steps, s...) }
 
-// output adds the output of a branch before its scale and norm, and returns its matrix.
-func (r *course) output(ctx context.Context, b *branch) (out int, ok bool, err error) {
-	read, ok, err := r.input(ctx, b)
+// output adds the output of a branch for states before its scale and norm, and returns its matrix.
+func (r *course) output(ctx context.Context, b *branch, states int) (out int, ok bool, err error) {
+	read, ok, err := r.input(ctx, b, states)
 	if !ok || err != nil {
 		return 0, ok, err
 	}
@@ -63,12 +81,12 @@ func (r *course) output(ctx context.Context, b *branch) (out int, ok bool, err e
 	return out, ok, err
 }
 
-// input adds what the last layer of a branch reads, and returns its matrix.
-func (r *course) input(ctx context.Context, b *branch) (read int, ok bool, err error) {
-	x := 0
+// input adds what the last layer of a branch reads for states, and returns its matrix.
+func (r *course) input(ctx context.Context, b *branch, states int) (read int, ok bool, err error) {
+	x := states
 	if b.Norm != nil {
 		x = r.matrix(normed, r.model.decoder.Hidden)
-		if ok, err := r.norm(x, 0, b.Norm); !ok || err != nil {
+		if ok, err := r.norm(x, states, b.Norm); !ok || err != nil {
 			return 0, ok, err
 		}
 	}
@@ -109,6 +127,16 @@ func (r *course) norm(dst, src int, n *arch.Norm) (bool, error) {
 	return true, nil
 }
 
+// normed adds a norm, if it is not nil, and returns the matrix of the result.
+func (r *course) normed(m int, n *arch.Norm) (to int, ok bool, err error) {
+	if n == nil {
+		return m, true, nil
+	}
+	to = r.next(m)
+	ok, err = r.norm(to, m, n)
+	return to, ok, err
+}
+
 // linear adds a linear layer, if its weights are in memory.
 func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool, error) {
 	if l.Clip != nil {
@@ -140,18 +168,16 @@ func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok
 		return 0, false, nil
 	}
 	qWidth, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	all := []struct {
-		of   *arch.Linear
-		norm *arch.Norm
-		at   int
-	}{
-		{&a.Q, a.QNorm, r.matrix(queries0, qWidth)}, {&a.K, a.KNorm, r.matrix(keys0, kvWidth)}, {&a.V, a.VNorm, r.matrix(values0, kvWidth)},
+	all := [...]projection{
+		{of: &a.Q, norm: a.QNorm, plain: r.matrix(queries0, qWidth)}, {of: &a.K, norm: a.KNorm, plain: r.matrix(keys0, kvWidth)},
+		{of: &a.V, norm: a.VNorm, plain: r.matrix(values0, kvWidth)},
 	}
-	for _, p := range all {
-		if ok, err := r.linear(ctx, p.at, x, p.of); !ok || err != nil {
+	for i := range all {
+		p := &all[i]
+		if ok, err := r.linear(ctx, p.plain, x, p.of); !ok || err != nil {
 			return 0, ok, err
 		}
-		if ok, err := r.norm(p.at, p.at, p.norm); !ok || err != nil {
+		if p.at, ok, err = r.normed(p.plain, p.norm); !ok || err != nil {
 			return 0, ok, err
 		}
 	}
@@ -162,16 +188,14 @@ func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok
 			tokens = r.cache.length
 		}
 		t := r.model.turned(a.Rope, tokens)
-		cos, sin := r.vector(t.cos[:tokens*t.dim]), r.vector(t.sin[:tokens*t.dim])
-		r.add(&kernel.RotateStep{Matrix: q, Heads: a.Heads, Dim: a.HeadDim, Turned: t.dim, Cos: cos, Sin: sin},
-			&kernel.RotateStep{Matrix: k, Heads: a.KVHeads, Dim: a.HeadDim, Turned: t.dim, Cos: cos, Sin: sin})
+		r.turn(a, q, k, t.dim, t.cos[:tokens*t.dim], t.sin[:tokens*t.dim])
 	}
 	h := heads{count: a.Heads, shared: a.Heads / a.KVHeads, scale: a.Scale, mask: a.mask()}
 	if a.Scale == 0 {
 		h.scale = 1 / math.Sqrt(float64(a.HeadDim))
 	}
 	attend := &kernel.AttendStep{
-		Dst: q, Queries: q, Keys: k, Values: v, Heads: a.Heads, Scale: float32(h.scale), Together: queryRows,
+		Dst: r.next(q), Queries: q, Keys: k, Values: v, Heads: a.Heads, Scale: float32(h.scale), Together: queryRows,
 		Span: func(at int) (from, first int) {
 			from, _ = h.span(h.last(at), at+1)
 			first, _ = h.mask(at, at+1)
@@ -190,10 +214,19 @@ func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok
 		h.parts, h.valueDim = []part{{dim: a.HeadDim}}, a.HeadDim
 		r.scores = r.scores.Plus(h.work(r.Windows, queryRows, 2))
 	}
-	if ok, err := r.norm(q, q, a.OutNorm); !ok || err != nil {
-		return 0, ok, err
+	out, ok, err = r.normed(attend.Dst, a.OutNorm)
+	if r.way != nil {
+		attend.Weights = r.fresh(a.Heads * r.Longest())
+		r.way.block = func(d int) int { return r.attentionBack(a, x, all[:], attend, d) }
 	}
-	return q, true, nil
+	return out, ok, err
+}
+
+// turn rotates queries and keys.
+func (r *course) turn(a attention, q, k, dim int, cos, sin []float32) {
+	c, s := r.vector(cos), r.vector(sin)
+	r.add(&kernel.RotateStep{Matrix: q, Heads: a.Heads, Dim: a.HeadDim, Turned: dim, Cos: c, Sin: s},
+		&kernel.RotateStep{Matrix: k, Heads: a.KVHeads, Dim: a.HeadDim, Turned: dim, Cos: c, Sin: s})
 }
 
 // mlp adds what makes the input of the last layer of an MLP, and returns its matrix.
@@ -208,34 +241,29 @@ func (r *course) mlp(ctx context.Context, p mlp, x int) (out int, ok bool, err e
 	if ok, err := r.linear(ctx, up, x, &p.Up); !ok || err != nil {
 		return 0, ok, err
 	}
-	r.add(&kernel.GateStep{Matrix: gate, By: up})
+	plain := r.next(gate)
+	r.add(&kernel.GateStep{Dst: plain, Matrix: gate, By: up})
 	r.work[effort.Element] += float64(p.Intermediate)
-	ok, err = r.norm(gate, gate, p.Norm)
-	return gate, ok, err
+	if r.way != nil {
+		r.way.block = func(d int) int { return r.mlpBack(p, x, gate, up, plain, d) }
+	}
+	return r.normed(plain, p.Norm)
 }
 
 // offloaded lets the device compute a branch for the states h of the group: its output before scale and norm, or what its last layer reads.
 // It reports false if the device does not; dst is arbitrary then.
 func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whole bool) (bool, error) {
-	if !kernel.HasDevice() || s.cache != nil || s.places != nil || s.ends != nil || s.held == nil || s.observe != nil || s.decoder.Side != 0 ||
-		b.block.last() == nil || b.block.last().Clip != nil {
+	r := s.course(h, dst)
+	if r == nil || b.block.last() == nil || b.block.last().Clip != nil {
 		return false, nil
 	}
-	for _, n := range s.lengths {
-		if n != s.lengths[0] { // rotations may depend on it
-			return false, nil
-		}
-	}
-	r := &course{model: s.Model, held: s.held, matrices: map[place]int{}}
-	r.Rows, r.Windows, r.States, r.Out = s.tokens(), s.lengths, h[:s.tokens()*s.decoder.Hidden], dst
-	r.matrix(states, s.decoder.Hidden)
 	add := r.input
 	if whole {
 		add = r.output
 	}
 	var ok bool
 	var err error
-	if r.Result, ok, err = add(ctx, b); !ok || err != nil {
+	if r.Result, ok, err = add(ctx, b, 0); !ok || err != nil {
 		return false, err
 	}
 	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, dst) { // the bits of NaN are not those of a CPU
@@ -243,4 +271,20 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 	}
 	s.tally.AddWork(r.work.Times(float64(r.Rows)).Plus(r.scores))
 	return true, context.Cause(ctx)
+}
+
+// course returns one of the states h of the group, whose result goes to dst, or nil if devices do not compute such groups.
+func (s *space) course(h, dst []float32) *course {
+	if !kernel.HasDevice() || s.cache != nil || s.places != nil || s.ends != nil || s.held == nil || s.observe != nil || s.decoder.Side != 0 {
+		return nil
+	}
+	for _, n := range s.lengths {
+		if n != s.lengths[0] { // rotations may depend on it
+			return nil
+		}
+	}
+	r := &course{model: s.Model, held: s.held, matrices: map[place]int{}}
+	r.Rows, r.Windows, r.States, r.Out = s.tokens(), s.lengths, h[:s.tokens()*s.decoder.Hidden], dst
+	r.matrix(states, s.decoder.Hidden)
+	return r
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -10,11 +11,14 @@ import (
 )
 
 // wholes is a device that computes some branches of whole windows.
-type wholes struct{ left, done int }
+type wholes struct {
+	left, done int
+	back       bool // gradients alone
+}
 
 func (d *wholes) Compute(w kernel.Work) bool {
 	c, ok := w.(*kernel.Chain)
-	if !ok || c.Windows == nil || d.left == 0 {
+	if !ok || c.Windows == nil || d.left == 0 || d.back && c.Given == nil {
 		return false
 	}
 	d.left--
@@ -53,17 +57,65 @@ func throughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float32) 
 	return all
 }
 
+// backThroughLayers returns the gradients of the states before every layer, and what a visitor sees of its layers.
+func backThroughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float32) {
+	t.Helper()
+	e, err := m.Embedding()
+	check(t, err)
+	h, err := e.States(t.Context(), windows)
+	check(t, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	dh := make([]float32, len(h))
+	for i := range dh {
+		dh[i] = r.Float32() - .5
+	}
+	see := func(wanted bool, x []float32) {
+		if wanted {
+			all = append(all, slices.Clone(x))
+		}
+	}
+	w := Equal(len(windows), len(windows[0]))
+	for i := range m.decoder.Layers {
+		l, err := m.LoadLayer(i)
+		check(t, err)
+		v := Visitor{Wants: func(l *Linear) (x, dy bool) { return l.Rows%4 < 2 && i%2 == 0, i%3 > 0 }}
+		v.Linear = func(l *Linear, x, dy []float32) {
+			all = append(all, []float32{float32(l.Rows), float32(l.Cols)})
+			inputs, gradients := v.Wants(l)
+			see(inputs, x)
+			see(gradients, dy)
+		}
+		check(t, l.Backward(t.Context(), dh, h, w, v))
+		all = append(all, slices.Clone(dh))
+		check(t, l.Forward(t.Context(), h, w))
+	}
+	return all
+}
+
 // Branches of whole windows have the same bits on a device, also if it fails after some of them.
-func TestWholeWindows(t *testing.T) {
+func TestWholeWindows(t *testing.T) { testOnDevice(t, false, throughLayers) }
+
+// So have gradients.
+func TestBackOnDevice(t *testing.T) {
+	testOnDevice(t, true, func(t *testing.T, m *Model, windows [][]int32) [][]float32 {
+		for i, w := range windows { // more than a block of queries, where heads share keys
+			windows[i] = slices.Repeat(w, 2)[:128]
+		}
+		return backThroughLayers(t, m, windows)
+	})
+}
+
+// testOnDevice compares what through returns with a device and without one, for families of which some have to be computed there.
+func testOnDevice(t *testing.T, back bool, through func(t *testing.T, m *Model, windows [][]int32) [][]float32) {
 	defer kernel.SetDevice(nil)
 	families := 0
 	eachFamily(t, func(name string, d *arch.Decoder, src tensor.Source, windows [][]int32) {
 		kernel.SetDevice(nil)
-		want := throughLayers(t, newModel(t, d, src, 2), windows)
+		want := through(t, newModel(t, d, src, 2), slices.Clone(windows))
 		for _, left := range []int{0, 3, 1 << 30} {
-			device := &wholes{left: left}
+			device := &wholes{left: left, back: back}
 			kernel.SetDevice(device)
-			got := throughLayers(t, newModel(t, d, src, 2), windows)
+			got := through(t, newModel(t, d, src, 2), slices.Clone(windows))
 			for j := range want {
 				if !slices.Equal(got[j], want[j]) {
 					t.Errorf("%s: other values with %d branches on a device, first at %d of %d", name, device.done, j, len(want))

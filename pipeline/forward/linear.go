@@ -496,14 +496,18 @@ func (l *Linear) backward(ctx context.Context, dst, dy []float32) error {
 	return nil
 }
 
+// backFactor is the matrix of the gradient of the inputs as a device takes it.
+func (l *Linear) backFactor() kernel.Factor {
+	return kernel.Factor{Data: l.W, Layout: kernel.ByPosition, Stride: l.Cols, Version: l.version}
+}
+
 // back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].
 func (l *Linear) back(dst, dy []float32) {
 	n := rows("Linear", dy, l.Rows, dst, l.Cols)
 	if kernel.HasDevice() && kernel.Offload(&kernel.Product{
 		Dst: dst, Rows: n, Cols: l.Cols, Stride: l.Cols,
 		Parts: []kernel.Part{{
-			A: kernel.Factor{Data: dy, Layout: kernel.ByRow, Stride: l.Rows},
-			B: kernel.Factor{Data: l.W, Layout: kernel.ByPosition, Stride: l.Cols, Version: l.version}, K: l.Rows,
+			A: kernel.Factor{Data: dy, Layout: kernel.ByRow, Stride: l.Rows}, B: l.backFactor(), K: l.Rows,
 		}},
 	}) {
 		return

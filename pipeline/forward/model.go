@@ -21,8 +21,8 @@
 // packages that lower, plan, pack and execute graphs. The two sides share the description, which is checked against recorded
 // logits of transformers for every family, and the functions of runtime/kernel that have tests of their own against plain loops
 // and higher precision: products of matrices (MatMul, MatMulAdd for pieces of whole Segments, MatMulT, Packed; Offload gives them to a
-// device), copies, sums, products and scales of vectors, Softmax and its parts (Exponents, ScaleExact), SiLU, RMSNorm, RotateHeads, TopK,
-// Exp, ExpsInPlace, Log, LogSumExp, KL and Sincos. A kernel.Chain with its steps and Pasts describes layers to a device, which Forget ends; the
+// device), copies, sums, products and scales of vectors, Softmax and its parts (Exponents, ScaleExact), SiLU, SiLUSlopes and SiLUBack, RMSNorm and RMSNormBack,
+// RotateHeads, TopK, Exp, ExpsInPlace, Log, LogSumExp, KL and Sincos. A kernel.Chain with its steps and Pasts describes layers to a device, which Forget ends; the
 // description is compared with what this package computes. The formats of stored numbers, the order of a layer, attention, routing and
 // recurrences are implemented here a second time.
 package forward

@@ -106,7 +106,7 @@ func (n *Norm) back(x, dy []float32, token int, v Visitor) {
 				if n.Centered {
 					n.backCentered(sum, row, d, gamma)
 				} else {
-					n.backRow(sum, row, d, gamma)
+					kernel.RMSNormBack(sum, row, d, gamma, n.Eps)
 				}
 			}
 		}
@@ -123,39 +123,7 @@ func (n *Norm) back(x, dy []float32, token int, v Visitor) {
 	v.Norm(n, total)
 }
 
-// backRow is back for one row; it adds the row's part of the gradient of Gamma to sum. Sums over a row have four lanes.
-func (n *Norm) backRow(sum []float64, x, dy, gamma []float32) {
-	x, dy, sum = x[:len(gamma)], dy[:len(gamma)], sum[:len(gamma)]
-	var squares, dots [4]float64
-	i := 0
-	for ; i+4 <= len(gamma); i += 4 {
-		a, b, c, d := float64(x[i]), float64(x[i+1]), float64(x[i+2]), float64(x[i+3])
-		squares[0] += float64(a * a)
-		squares[1] += float64(b * b)
-		squares[2] += float64(c * c)
-		squares[3] += float64(d * d)
-		dots[0] += float64(float64(gamma[i]*dy[i]) * a)
-		dots[1] += float64(float64(gamma[i+1]*dy[i+1]) * b)
-		dots[2] += float64(float64(gamma[i+2]*dy[i+2]) * c)
-		dots[3] += float64(float64(gamma[i+3]*dy[i+3]) * d)
-	}
-	for ; i < len(gamma); i++ {
-		a := float64(x[i])
-		squares[0] += float64(a * a)
-		dots[0] += float64(float64(gamma[i]*dy[i]) * a)
-	}
-	mean := (squares[0] + squares[1] + squares[2] + squares[3]) / float64(len(gamma))
-	dot := (dots[0] + dots[1] + dots[2] + dots[3]) / float64(len(gamma))
-	r := 1 / math.Sqrt(mean+float64(n.Eps))
-	c := dot * r * r
-	for i, g := range gamma {
-		a, d := float64(x[i]), dy[i]
-		sum[i] += float64(a * r * float64(d))
-		dy[i] = float32(r * (float64(g*d) - float64(a*c)))
-	}
-}
-
-// backCentered is backRow for a Centered norm.
+// backCentered is [kernel.RMSNormBack] for a Centered norm.
 func (n *Norm) backCentered(sum []float64, x, dy, gamma []float32) {
 	mean, r := n.moments(x)
 	var all, dots [4]float64

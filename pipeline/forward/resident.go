@@ -44,7 +44,7 @@ func (r *resident) branch(ctx context.Context, b *branch) (bool, error) {
 	if b.Parallel || b.SumNorm != nil || b.Factors.Tensor != "" || b.Gain.Tensor != "" || b.Scale != 0 && b.Scale != 1 {
 		return false, nil
 	}
-	out, ok, err := r.output(ctx, b)
+	out, ok, err := r.output(ctx, b, 0)
 	if !ok || err != nil {
 		return ok, err
 	}

@@ -14,6 +14,14 @@ type Chain struct {
 	Windows []int
 	Result  int
 	Out     []float32
+	// Given are more matrices of whole windows before all steps, and Taken more of those after them.
+	Given, Taken []Carried
+}
+
+// Carried is a matrix of a [Chain], and memory of that size.
+type Carried struct {
+	Matrix int
+	Data   []float32
 }
 
 // Longest is the largest number of tokens of whole windows.
@@ -52,7 +60,8 @@ type Past struct {
 	Of func(window, head int) (keys, values *Packed)
 }
 
-// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep] or [*AddStep].
+// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep] or [*AddStep], or of whole windows the way back through one of
+// them: a [*NormBackStep], [*AttendBackStep] or [*GateBackStep].
 type Step interface{ step() }
 
 // NormStep is [RMSNormRows] of runs as long as Gamma.
@@ -62,7 +71,14 @@ type NormStep struct {
 	Eps      float32
 }
 
-// LinearStep is Dst = Src · Weightsᵀ + Bias.
+// NormBackStep is [RMSNormBack] of a norm that read X: Dst gets the gradient of X for Src, that of the result. Dst may be Src.
+type NormBackStep struct {
+	Dst, Src, X int
+	Gamma       Factor // a vector
+	Eps         float32
+}
+
+// LinearStep is Dst = Src · Weightsᵀ + Bias. The way back is another one, whose Weights are those by position.
 type LinearStep struct {
 	Dst, Src      int
 	Weights, Bias Factor // Bias is a vector, or has no Data
@@ -85,20 +101,42 @@ type AttendStep struct {
 	// Together is the number of queries of a whole window, from a multiple of it on, whose sums have the same positions: those until the last of
 	// these queries. Past has no meaning there: keys and values are those of the matrices.
 	Together int
+	// Weights is a matrix [Rows, Heads*Longest] of whole windows that gets the weights at the positions that tokens attend to, or 0.
+	Weights int
 }
 
-// GateStep multiplies [SiLU] of a matrix, in place, by another one.
-type GateStep struct{ Matrix, By int }
+// AttendBackStep is the way back through an [AttendStep] of whole windows, which had these Queries, Keys, Values and Weights and made Out:
+// matrices that begin with D get their gradients for DOut, that of Out. Scores [Rows, Heads*Longest] gets what lies between. Package forward
+// defines the order of sums (attendBack).
+type AttendBackStep struct {
+	Queries, Keys, Values, Weights, Out int
+	DOut, Scores                        int
+	DQueries, DKeys, DValues            int
+	Heads                               int
+	Scale                               float32
+	// Span is that of an AttendStep for Together queries of a window, which give one summand to the gradients of keys and values.
+	Span     func(at int) (from, first int)
+	Together int
+}
+
+// GateStep multiplies [SiLU] of a matrix by another one. Dst may be Matrix.
+type GateStep struct{ Dst, Matrix, By int }
+
+// GateBackStep turns Matrix and By of a [GateStep] into their gradients, for D, that of the result: [SiLUBack].
+type GateBackStep struct{ Matrix, By, D int }
 
 // AddStep is [Add] of Src to Dst.
 type AddStep struct{ Dst, Src int }
 
-func (*NormStep) step()   {}
-func (*LinearStep) step() {}
-func (*RotateStep) step() {}
-func (*AttendStep) step() {}
-func (*GateStep) step()   {}
-func (*AddStep) step()    {}
+func (*NormStep) step()       {}
+func (*NormBackStep) step()   {}
+func (*LinearStep) step()     {}
+func (*RotateStep) step()     {}
+func (*AttendStep) step()     {}
+func (*AttendBackStep) step() {}
+func (*GateStep) step()       {}
+func (*GateBackStep) step()   {}
+func (*AddStep) step()        {}
 
 // Vector is a vector as a device takes it, under a new version.
 func Vector(x []float32) Factor {
@@ -129,12 +167,26 @@ func (c *Chain) Do() {
 		matrices[i] = make([]float32, c.Rows*width)
 	}
 	copy(matrices[0], c.States)
+	for _, x := range c.Given {
+		copy(matrices[x.Matrix], x.Data)
+	}
 	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *NormStep:
 			RMSNormRows(matrices[x.Dst], matrices[x.Src], x.Gamma.Data, len(matrices[x.Src])/len(x.Gamma.Data), x.Eps)
+		case *NormBackStep:
+			copy(matrices[x.Dst], matrices[x.Src])
+			width := len(x.Gamma.Data)
+			sum := make([]float64, width)
+			for at := 0; at < len(matrices[x.Dst]); at += width {
+				RMSNormBack(sum, matrices[x.X][at:at+width], matrices[x.Dst][at:at+width], x.Gamma.Data, x.Eps)
+			}
 		case *LinearStep:
 			n, k := c.Widths[x.Dst], c.Widths[x.Src]
+			if x.Weights.Layout == ByPosition {
+				MatMul(matrices[x.Dst], matrices[x.Src], x.Weights.Data, c.Rows, n, k, n, k, x.Weights.Stride)
+				continue
+			}
 			p := Packed{panels: x.Weights.Data, rows: n, cols: k}
 			if x.Weights.Layout == ByRow {
 				p = Packed{}
@@ -158,16 +210,22 @@ func (c *Chain) Do() {
 				continue
 			}
 			c.attend(x, matrices)
+		case *AttendBackStep:
+			c.attendBack(x, matrices)
 		case *GateStep:
-			m := matrices[x.Matrix]
-			SiLU(m, m)
-			Mul(m, m, matrices[x.By])
+			SiLU(matrices[x.Dst], matrices[x.Matrix])
+			Mul(matrices[x.Dst], matrices[x.Dst], matrices[x.By])
+		case *GateBackStep:
+			SiLUBack(matrices[x.D], matrices[x.Matrix], matrices[x.By])
 		case *AddStep:
 			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
 		}
 	}
 	if c.Windows != nil {
 		copy(c.Out, matrices[c.Result])
+		for _, x := range c.Taken {
+			copy(x.Data, matrices[x.Matrix])
+		}
 		return
 	}
 	copy(c.States, matrices[0])
@@ -196,6 +254,9 @@ func (c *Chain) attendWhole(x *AttendStep, matrices [][]float32) {
 					row := scores[r*n : (r+1)*n]
 					_, first := x.Span(i0 + r)
 					Softmax(row[first : i0+r+1])
+					if x.Weights != 0 {
+						copy(matrices[x.Weights][((start+i0+r)*x.Heads+h)*c.Longest():][first:], row[first:i0+r+1])
+					}
 					clear(row[from:first])
 					clear(row[i0+r+1 : to])
 				}
@@ -206,6 +267,62 @@ func (c *Chain) attendWhole(x *AttendStep, matrices [][]float32) {
 		start += n
 	}
 	copy(matrices[x.Dst], out)
+}
+
+// attendBack is the way back through attention, for a query block and a head at a time.
+func (c *Chain) attendBack(x *AttendBackStep, m [][]float32) {
+	key, start, longest := c.Widths[x.Queries]/x.Heads, 0, c.Longest()
+	kv := c.Widths[x.Keys] / key
+	value, shared := c.Widths[x.Values]/kv, x.Heads/kv
+	clear(m[x.DKeys])
+	clear(m[x.DValues])
+	for _, n := range c.Windows {
+		for own := range kv {
+			var values Packed
+			values.Pack(m[x.Values][(start*kv+own)*value:], n, value, kv*value)
+			for i0 := 0; i0 < n; i0 += x.Together {
+				few := min(x.Together, n-i0)
+				from, _ := x.Span(i0)
+				to, rows := i0+few, shared*few
+				q, do := make([]float32, key*rows), make([]float32, value*rows) // transposed
+				p, ds := make([]float32, rows*longest), make([]float32, rows*longest)
+				for r := range rows {
+					at := (start+i0+r%few)*x.Heads + own*shared + r/few
+					_, first := x.Span(i0 + r%few)
+					copy(p[r*longest+first:], m[x.Weights][at*longest:][first:i0+r%few+1])
+					row, out := m[x.DOut][at*value:][:value], m[x.Out][at*value:]
+					var lanes [4]float64
+					for d, v := range row {
+						lanes[d%4] += float64(float64(v) * float64(out[d]))
+						do[d*rows+r] = v
+					}
+					dot := float32(lanes[0] + lanes[1] + lanes[2] + lanes[3])
+					s := ds[r*longest:][:longest]
+					values.MulT(s, row, 1, n, value, from, to)
+					for j := from; j < to; j++ {
+						s[j] = p[r*longest+j] * (s[j] - dot)
+					}
+					dq := m[x.DQueries][at*key:][:key]
+					MatMul(dq, s[from:], m[x.Keys][((start+from)*kv+own)*key:], 1, key, to-from, key, longest, kv*key)
+					Scale(dq, dq, x.Scale)
+					for d, v := range m[x.Queries][at*key:][:key] {
+						q[d*rows+r] = v * x.Scale
+					}
+				}
+				add := func(dst []float32, left, right []float32, dim int) {
+					sum := make([]float32, dim*(to-from))
+					MatMul(sum, left, right[from:], dim, to-from, rows, to-from, rows, longest)
+					for i, v := range sum {
+						d, j := i/(to-from), from+i%(to-from)
+						dst[((start+j)*kv+own)*dim+d] += v
+					}
+				}
+				add(m[x.DValues], do, p, value)
+				add(m[x.DKeys], q, ds, key)
+			}
+		}
+		start += n
+	}
 }
 
 func (c *Chain) attend(x *AttendStep, matrices [][]float32) {

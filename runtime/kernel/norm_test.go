@@ -51,6 +51,31 @@ func TestRMSNorm(t *testing.T) {
 	checkNorm(t, huge, random(r, 16), 1e-6)
 }
 
+// Gradients of a row are those of the formula in its plain form, computed in one sum.
+func TestRMSNormBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for n := 1; n < 35; n++ {
+		x, dy, gamma, sum, eps := random(r, n), random(r, n), random(r, n), make([]float64, n), float32(1e-3)
+		var squares, dot float64
+		for i, v := range x {
+			squares += float64(v) * float64(v)
+			dot += float64(gamma[i]) * float64(dy[i]) * float64(v)
+		}
+		scale := 1 / math.Sqrt(squares/float64(n)+float64(eps))
+		dx := append([]float32{}, dy...)
+		RMSNormBack(sum, x, dx, gamma, eps)
+		for i, v := range x {
+			want := scale * (float64(gamma[i])*float64(dy[i]) - float64(v)*scale*scale*dot/float64(n))
+			if d := math.Abs(float64(dx[i]) - want); !(d <= 3e-6*(1+scale*scale*scale)) {
+				t.Fatalf("length %d: [%d] is %g, want %g", n, i, dx[i], want)
+			}
+			if want := scale * float64(v) * float64(dy[i]); !(math.Abs(sum[i]-want) <= 1e-14*math.Abs(want)) {
+				t.Fatalf("length %d: gradient %d of gamma is %g, want %g", n, i, sum[i], want)
+			}
+		}
+	}
+}
+
 func TestRMSNormPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

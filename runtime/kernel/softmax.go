@@ -83,3 +83,33 @@ func SiLU(dst, x []float32) {
 	}
 	exactSiLU(dst, x)
 }
+
+// SiLUBack turns x and y into their gradients, for d, the gradient of [SiLU](x) · y. It panics unless all have the same length.
+func SiLUBack(d, x, y []float32) {
+	if len(d) != len(x) || len(d) != len(y) {
+		panic("internal error: kernel.SiLUBack: lengths differ")
+	}
+	var values, slopes [1 << 10]float32
+	for len(d) > 0 {
+		n := min(len(d), len(values))
+		SiLUSlopes(values[:n], slopes[:n], x[:n])
+		for i, f := range d[:n] {
+			x[i] = float32(f*y[i]) * slopes[i]
+			y[i] = f * values[i]
+		}
+		d, x, y = d[n:], x[n:], y[n:]
+	}
+}
+
+// SiLUSlopes writes [SiLU] of x to value, and its derivative to slope, computed in float32. It panics unless all have the same length.
+func SiLUSlopes(value, slope, x []float32) {
+	SiLU(value, x)
+	slope = slope[:len(x)]
+	for i, v := range x {
+		sigma := float32(0.5)
+		if v > 0x1p-100 || v < -0x1p-100 {
+			sigma = value[i] / v
+		}
+		slope[i] = sigma + float32(value[i]*(1-sigma))
+	}
+}

@@ -236,6 +236,23 @@ func TestSiLU(t *testing.T) {
 	}
 }
 
+// Gradients of a product with SiLU are those of the derivative in float64, of which a float32 differs by some units in the last place.
+func TestSiLUBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	x := append(random(r, 3000), 0, 1e-35, -1e-35, 30, -30)
+	y, d := random(r, len(x)), random(r, len(x))
+	dx, dy := append([]float32{}, x...), append([]float32{}, y...)
+	SiLUBack(d, dx, dy)
+	for i, v := range x {
+		sigma := 1 / (1 + math.Exp(-float64(v)))
+		value := float64(v) * sigma
+		wantX, wantY := float64(d[i])*float64(y[i])*(sigma+value*(1-sigma)), float64(d[i])*value
+		if math.Abs(float64(dx[i])-wantX) > 0x1p-21*math.Abs(float64(d[i]*y[i]))*(1+math.Abs(value)) || math.Abs(float64(dy[i])-wantY) > 0x1p-22*math.Abs(wantY) {
+			t.Fatalf("SiLUBack(%g, %g, %g) is %g, %g, want %g, %g", d[i], v, y[i], dx[i], dy[i], wantX, wantY)
+		}
+	}
+}
+
 func FuzzSoftmax(f *testing.F) {
 	f.Add([]byte{0, 0, 128, 63, 0, 0, 0, 64})
 	f.Add([]byte{0, 0, 128, 255, 0, 0, 0, 0, 255, 255, 127, 127})

@@ -33,7 +33,7 @@ type spot struct {
 	vectors  map[*float32]uint64 // those without a version, by their first element
 	places   uint64              // of rows in their windows
 	windows  uint64              // starts and lengths
-	spans    map[*kernel.AttendStep]uint64
+	spans    map[kernel.Step]uint64
 }
 
 // pastAt is where keys and values of an attention are.
@@ -203,6 +203,12 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 		runs, eps := int32(c.Rows*c.Widths[x.Src])/width, x.Eps
 		return ok && e.launch(s, norms, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&gamma), unsafe.Pointer(&runs),
 			unsafe.Pointer(&width), unsafe.Pointer(&eps))
+	case *kernel.NormBackStep:
+		gamma, ok := e.vector(p, x.Gamma)
+		width := int32(len(x.Gamma.Data))
+		runs, eps := int32(c.Rows*c.Widths[x.X])/width, x.Eps
+		return ok && e.launch(s, normBacks, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&m[x.X]),
+			unsafe.Pointer(&gamma), unsafe.Pointer(&runs), unsafe.Pointer(&width), unsafe.Pointer(&eps))
 	case *kernel.LinearStep:
 		return e.linear(s, c, p, x)
 	case *kernel.RotateStep:
@@ -219,9 +225,15 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 			return e.attendWhole(s, c, p, x)
 		}
 		return e.attend(s, c, x)
+	case *kernel.AttendBackStep:
+		return e.attendBack(s, c, p, x)
 	case *kernel.GateStep:
 		n := uint64(c.Rows * c.Widths[x.Matrix])
-		return e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&m[x.By]), unsafe.Pointer(&n))
+		return e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&m[x.By]), unsafe.Pointer(&n))
+	case *kernel.GateBackStep:
+		n := uint64(c.Rows * c.Widths[x.Matrix])
+		return e.launch(s, gateBacks, int(n+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&m[x.By]), unsafe.Pointer(&m[x.D]),
+			unsafe.Pointer(&n))
 	case *kernel.AddStep:
 		return e.sum(s, m[x.Dst], m[x.Src], c.Rows*c.Widths[x.Dst])
 	}
@@ -234,7 +246,8 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearSte
 	dst, src := p.matrices[x.Dst], p.matrices[x.Src]
 	w, ok := e.keep(x.Weights, int(n), int(k))
 	bias, both := e.vector(p, x.Bias)
-	if !ok || !both || x.Weights.Layout == kernel.ByPosition {
+	byPosition := x.Weights.Layout == kernel.ByPosition
+	if !ok || !both {
 		return false
 	}
 	b := factorOf(x.Weights, w.at, int(n), int(k))
@@ -249,12 +262,12 @@ func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearSte
 	}
 	segments := (k + kernel.Segment - 1) / kernel.Segment
 	rows[&e.part] = 4 * all * uint64(segments)
-	if int(m) >= e.thin && e.room(rows) {
+	if (int(m) >= e.thin || byPosition) && e.room(rows) {
 		a := panels(e.a.at, int(k))
 		return e.pack(s, e.a.at, src, int(m), int(k)) && e.launch(s, parts, (int(n)+127)/128, int(segments*tiles), unsafe.Pointer(&e.part.at),
 			unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k)) && join(e.part.at, segments)
 	}
-	if e.failed != nil {
+	if e.failed != nil || byPosition { // thin takes panels
 		return false
 	}
 	return e.launch(s, thin, (int(m)+31)/32, (int(n)+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&b), unsafe.Pointer(&bias),

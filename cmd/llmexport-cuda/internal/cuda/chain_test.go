@@ -1,9 +1,12 @@
 package cuda
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // TestChains takes tokens through layers, and compares the states with those of the CPU, bit by bit. After some of them the device is told to forget.
@@ -71,23 +74,50 @@ func TestWholes(t *testing.T) {
 	}
 }
 
-// TestWholesFail reports that nothing was computed where memory does not suffice, and where any call of the driver fails.
-func TestWholesFail(t *testing.T) {
-	c := wholeOf(4)
+// TestBack takes windows through a layer and back, and compares gradients with the CPU's, bit by bit, also where states and gradients are infinite.
+func TestBack(t *testing.T) {
 	e := engine(t)
-	e.Bound(1000)
-	if e.Compute(c) || e.Err() != nil {
-		t.Errorf("windows that do not fit were computed, or failed: %v", e.Err())
-	}
-	calls := 0
-	for failed := true; failed; calls++ {
-		e := engine(t)
-		failed = !failAt(e, calls, func() bool { return e.Compute(c) })
-		if failed && (e.Err() == nil || e.Compute(c)) {
-			t.Fatalf("call %d failed: no error, or the card was used afterwards: %v", calls, e.Err())
+	for s := range max(8, *shapes/8) {
+		got, want := backOf(uint64(s)), backOf(uint64(s))
+		if s%4 == 3 {
+			for _, c := range []*kernel.Chain{got, want} {
+				c.States[len(c.States)/2], c.Given[0].Data[len(c.States)/3] = float32(math.Inf(1)), float32(math.Inf(-1))
+			}
+		}
+		want.Do()
+		e.busy = []int{busyTiles, 1}[s%2]
+		if !e.Compute(got) {
+			t.Fatalf("windows %d: not computed, %v", s, e.Err())
+		}
+		if n := differ(resultsOf(got), resultsOf(want)); n > 0 {
+			t.Errorf("windows %d of %v tokens, widths %v: %d gradients differ", s, got.Windows, got.Widths, n)
 		}
 	}
-	if calls < 40 {
-		t.Errorf("windows made %d calls", calls-1)
+	long := backOf(2)
+	e.mostAdded = 4 * wholeRows * long.Longest() / 2
+	if e.Compute(long) || e.Err() != nil {
+		t.Errorf("windows too long for the shared memory were computed, or failed: %v", e.Err())
+	}
+}
+
+// TestWholesFail reports that nothing was computed where memory does not suffice, and where any call of the driver fails.
+func TestWholesFail(t *testing.T) {
+	for _, c := range []*kernel.Chain{wholeOf(4), backOf(4)} {
+		e := engine(t)
+		e.Bound(1000)
+		if e.Compute(c) || e.Err() != nil {
+			t.Errorf("windows that do not fit were computed, or failed: %v", e.Err())
+		}
+		calls := 0
+		for failed := true; failed; calls++ {
+			e := engine(t)
+			failed = !failAt(e, calls, func() bool { return e.Compute(c) })
+			if failed && (e.Err() == nil || e.Compute(c)) {
+				t.Fatalf("call %d failed: no error, or the card was used afterwards: %v", calls, e.Err())
+			}
+		}
+		if calls < 40 {
+			t.Errorf("windows made %d calls", calls-1)
+		}
 	}
 }

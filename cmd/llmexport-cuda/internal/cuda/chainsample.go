@@ -17,16 +17,7 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 	if seed%2 == 1 {
 		window = 1 + r.IntN(90)
 	}
-	small := func(n int) []float32 { // with denormals
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = r.Float32()*2 - 1
-			if r.IntN(40) == 0 {
-				x[i] *= 1e-39
-			}
-		}
-		return x
-	}
+	small := func(n int) []float32 { return smallOf(r, n) }
 	linear := func(dst, src, n, k int) kernel.Step {
 		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
 		if seed%4 < 2 {
@@ -50,16 +41,10 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 			&kernel.NormStep{Dst: 2, Src: 2, Gamma: kernel.Vector(small(dim)), Eps: 1e-5},
 			&kernel.RotateStep{Matrix: 2, Heads: heads, Dim: dim, Turned: turned, Cos: cos, Sin: sin},
 			&kernel.RotateStep{Matrix: 3, Heads: kv, Dim: dim, Turned: turned, Cos: cos, Sin: sin},
-			&kernel.AttendStep{Dst: 2, Queries: 2, Keys: 3, Values: 4, Heads: heads, Scale: .3, Span: func(at int) (from, first int) {
-				if window > 0 {
-					first = max(0, at-window+1)
-					from = max(0, at/64*64-window+1) / kernel.PanelRows * kernel.PanelRows
-				}
-				return from, first
-			}},
+			&kernel.AttendStep{Dst: 2, Queries: 2, Keys: 3, Values: 4, Heads: heads, Scale: .3, Span: spanOf(window, 64)},
 			linear(7, 2, hidden, heads*dim), &kernel.AddStep{Dst: 0, Src: 7},
 			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(small(hidden)), Eps: 1e-6},
-			linear(5, 1, wide, hidden), linear(6, 1, wide, hidden), &kernel.GateStep{Matrix: 5, By: 6},
+			linear(5, 1, wide, hidden), linear(6, 1, wide, hidden), &kernel.GateStep{Dst: 5, Matrix: 5, By: 6},
 			linear(7, 5, hidden, wide), &kernel.AddStep{Dst: 0, Src: 7},
 		},
 	}
@@ -73,6 +58,29 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 		}
 	}
 	return c
+}
+
+// smallOf returns values with denormals.
+func smallOf(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = r.Float32()*2 - 1
+		if r.IntN(40) == 0 {
+			x[i] *= 1e-39
+		}
+	}
+	return x
+}
+
+// spanOf is the span of an attention step of causal attention within so many tokens, or 0.
+func spanOf(window, together int) func(at int) (from, first int) {
+	return func(at int) (from, first int) {
+		if window > 0 {
+			first = max(0, at-window+1)
+			from = max(0, at/together*together-window+1) / kernel.PanelRows * kernel.PanelRows
+		}
+		return from, first
+	}
 }
 
 // pastsOf is room for the keys and values of so many tokens of one attention, by window and key head.
@@ -95,11 +103,14 @@ func (e *Engine) measureCourse(name string, c *kernel.Chain, times int) Measured
 	}
 	return e.measureWork(name, Shape{c.Rows, c.Widths[0]}, func() kernel.Work {
 		w := *c
-		w.States, w.Out = slices.Clone(c.States), make([]float32, len(c.Out))
+		w.States, w.Out, w.Taken = slices.Clone(c.States), make([]float32, len(c.Out)), slices.Clone(c.Taken)
+		for i := range w.Taken {
+			w.Taken[i].Data = make([]float32, len(c.Taken[i].Data))
+		}
 		return &w
 	}, func(w kernel.Work) { w.(*kernel.Chain).Do() }, func(w kernel.Work) []float32 {
 		if c := w.(*kernel.Chain); c.Windows != nil {
-			return c.Out
+			return resultsOf(c)
 		}
 		return w.(*kernel.Chain).States
 	}, times)
@@ -156,6 +167,128 @@ func wholeOf(seed uint64) *kernel.Chain {
 // measureWindows takes windows through two layers.
 func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
 	return e.measureCourse("chain of whole windows", wholeOf(seed), times)
+}
+
+// resultsOf are all results of whole windows.
+func resultsOf(c *kernel.Chain) []float32 {
+	all := slices.Clone(c.Out)
+	for _, x := range c.Taken {
+		all = append(all, x.Data...)
+	}
+	return all
+}
+
+// layerSize is the size of a layer of attention and an MLP that is measured.
+type layerSize struct{ hidden, wide, kv, shared, dim, window int }
+
+// layerBack is the way through such a layer and back, for windows whose states and gradients draw returns, as it does weights. All gradients of
+// outputs are taken.
+func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.Chain {
+	c := &kernel.Chain{Windows: windows}
+	for _, n := range windows {
+		c.Rows += n
+	}
+	matrix := func(width int) int {
+		c.Widths = append(c.Widths, width)
+		return len(c.Widths) - 1
+	}
+	add := func(list ...kernel.Step) { c.Steps = append(c.Steps, list...) }
+	type linear struct {
+		w   []float32
+		n   int
+		src int
+	}
+	forth := func(src, n int) (int, *linear) {
+		l := &linear{draw(n * c.Widths[src]), n, src}
+		k := c.Widths[src]
+		kernel.Scale(l.w, l.w, float32(1/math.Sqrt(float64(k))))
+		dst := matrix(n)
+		add(&kernel.LinearStep{Dst: dst, Src: src, Weights: kernel.Factor{Data: l.w, Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}})
+		return dst, l
+	}
+	back := func(l *linear, dy int) int {
+		k := c.Widths[l.src]
+		dst := matrix(k)
+		add(&kernel.LinearStep{Dst: dst, Src: dy, Weights: kernel.Factor{Data: l.w, Layout: kernel.ByPosition, Stride: k, Version: kernel.NewVersion()}})
+		c.Taken = append(c.Taken, kernel.Carried{Matrix: dy, Data: make([]float32, c.Rows*l.n)})
+		return dst
+	}
+	norm := func(src, width int, eps float32) (dst int, back func(d, to int)) {
+		gamma := kernel.Vector(draw(width))
+		dst = matrix(c.Widths[src])
+		add(&kernel.NormStep{Dst: dst, Src: src, Gamma: gamma, Eps: eps})
+		return dst, func(d, to int) { add(&kernel.NormBackStep{Dst: to, Src: d, X: src, Gamma: gamma, Eps: eps}) }
+	}
+	h, d, heads, longest := matrix(s.hidden), matrix(s.hidden), s.kv*s.shared, c.Longest()
+	c.States, c.Given = draw(c.Rows*s.hidden), []kernel.Carried{{Matrix: d, Data: draw(c.Rows * s.hidden)}}
+	turned := max(2, s.dim/2&^1)
+	cos, sin := kernel.Vector(draw(longest*turned)), kernel.Vector(draw(longest*turned))
+	turn := func(matrix, heads int) {
+		add(&kernel.RotateStep{Matrix: matrix, Heads: heads, Dim: s.dim, Turned: turned, Cos: cos, Sin: sin})
+	}
+
+	x, normBack := norm(h, s.hidden, 1e-6)
+	plain, lq := forth(x, heads*s.dim)
+	k, lk := forth(x, s.kv*s.dim)
+	v, lv := forth(x, s.kv*s.dim)
+	q, queryBack := norm(plain, s.dim, 1e-5)
+	turn(q, heads)
+	turn(k, s.kv)
+	o, weights := matrix(heads*s.dim), matrix(heads*longest)
+	add(&kernel.AttendStep{Dst: o, Queries: q, Keys: k, Values: v, Heads: heads, Scale: .3, Together: 64, Span: spanOf(s.window, 64), Weights: weights})
+	after, lo := forth(o, s.hidden)
+	add(&kernel.AddStep{Dst: after, Src: h})
+	y, normBack2 := norm(after, s.hidden, 1e-6)
+	gate, lg := forth(y, s.wide)
+	up, lu := forth(y, s.wide)
+	product := matrix(s.wide)
+	add(&kernel.GateStep{Dst: product, Matrix: gate, By: up})
+	_, ld := forth(product, s.hidden)
+
+	dInner := back(ld, d)
+	add(&kernel.GateBackStep{Matrix: gate, By: up, D: dInner})
+	dy := back(lg, gate)
+	add(&kernel.AddStep{Dst: dy, Src: back(lu, up)})
+	dAfter := matrix(s.hidden)
+	normBack2(dy, dAfter)
+	add(&kernel.AddStep{Dst: dAfter, Src: d})
+	do, together := back(lo, dAfter), max(1, 128/s.shared)
+	w := &kernel.AttendBackStep{Queries: q, Keys: k, Values: v, Weights: weights, Out: o, DOut: do, Scores: matrix(heads * longest),
+		DQueries: matrix(heads * s.dim), DKeys: matrix(s.kv * s.dim), DValues: matrix(s.kv * s.dim), Heads: heads, Scale: .3, Together: together,
+		Span: spanOf(s.window, together)}
+	add(w)
+	turn(w.DQueries, heads)
+	turn(w.DKeys, s.kv)
+	queryBack(w.DQueries, w.DQueries)
+	c.Result = back(lq, w.DQueries)
+	add(&kernel.AddStep{Dst: c.Result, Src: back(lk, w.DKeys)})
+	add(&kernel.AddStep{Dst: c.Result, Src: back(lv, w.DValues)})
+	normBack(c.Result, c.Result)
+	c.Out = make([]float32, c.Rows*s.hidden)
+	return c
+}
+
+// backOf is the way through a layer and back, of random sizes. Calls with the same number return equal ones.
+func backOf(seed uint64) *kernel.Chain {
+	r := rand.New(rand.NewPCG(11, seed))
+	s := layerSize{hidden: 1 + r.IntN(90), wide: 1 + r.IntN(300), kv: 1 + r.IntN(3), shared: 1 + r.IntN(4), dim: 2 * (1 + r.IntN(80))}
+	longest := 1 + r.IntN(200)
+	switch seed % 4 {
+	case 1:
+		s.window = 1 + r.IntN(90)
+	case 2:
+		s.kv, s.shared, longest = 1, 2, 300+r.IntN(100) // more than a segment
+	}
+	windows := []int{longest}
+	for len(windows) < 1+int(seed%3) {
+		windows = append(windows, 1+r.IntN(min(longest, 150)))
+	}
+	return layerBack(s, windows, func(n int) []float32 { return smallOf(r, n) })
+}
+
+// measureBack takes windows through a layer and back.
+func (e *Engine) measureBack(seed uint64, times int) MeasuredWork {
+	return e.measureCourse("chain of gradients", backOf(seed), times)
 }
 
 // measuredBranch is attention with its matrices for states of so many elements: heads of 128, four of which share keys, as far as they are so

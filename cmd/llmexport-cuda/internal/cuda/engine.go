@@ -73,7 +73,7 @@ type Engine struct {
 
 	resident  *resident // of chains, or nil
 	passing   buffer    // of a chain of whole windows
-	mostAdded int       // bytes of shared memory that a launch of wholes may add
+	mostAdded int       // bytes of shared memory that a launch of wholes or queryBacks may add
 
 	streams  [lanes]uintptr
 	feeds    []uintptr // of feedbacks that run at the same time
@@ -111,11 +111,15 @@ const (
 	wholes
 	parts
 	joins
+	normBacks
+	gateBacks
+	queryBacks
+	keyBacks
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
 	"rotates", "keeps", "attends", "gates", "wholes",
-	"parts", "joins"}
+	"parts", "joins", "normBacks", "gateBacks", "queryBacks", "keyBacks"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -171,8 +175,10 @@ func Open(n int) (*Engine, error) {
 		}
 	}
 	if e.mostAdded = card.Shared - wholesShared; e.mostAdded > 0 {
-		if rc := d.setFunction(e.kernels[wholes], addedMemory, int32(e.mostAdded)); rc != 0 {
-			return nil, failure("cuFuncSetAttribute", rc)
+		for _, kind := range []int{wholes, queryBacks} {
+			if rc := d.setFunction(e.kernels[kind], addedMemory, int32(e.mostAdded)); rc != 0 {
+				return nil, failure("cuFuncSetAttribute", rc)
+			}
 		}
 	}
 	for i := range e.streams {

@@ -115,6 +115,13 @@ func windowsOf(w *kernel.Chain, lo, hi int) *kernel.Chain {
 		c.Rows += n
 	}
 	c.States, c.Out = rowsOf(w.States, w.Rows, first, first+c.Rows), rowsOf(w.Out, w.Rows, first, first+c.Rows)
+	for _, list := range []*[]kernel.Carried{&c.Given, &c.Taken} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			x := &(*list)[i]
+			x.Data = rowsOf(x.Data, w.Rows, first, first+c.Rows)
+		}
+	}
 	return &c
 }
 

@@ -114,22 +114,24 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// Two cards share out whole windows, with the bits of the CPU.
+// Two cards share out whole windows, forth and back, with the bits of the CPU.
 func TestGroupWindows(t *testing.T) {
-	cards := []*Engine{engine(t), engine(t)}
-	g, shared := NewGroup(cards), 0
-	for s := range 9 {
-		got, want := wholeOf(uint64(s)), wholeOf(uint64(s))
-		want.Do()
-		before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}
-		if !g.Compute(got) || differ(got.Out, want.Out) > 0 {
-			t.Fatalf("windows %d of %v tokens: not computed, or other bits", s, got.Windows)
+	for _, of := range []func(seed uint64) *kernel.Chain{wholeOf, backOf} {
+		cards := []*Engine{engine(t), engine(t)}
+		g, shared := NewGroup(cards), 0
+		for s := range 9 {
+			got, want := of(uint64(s)), of(uint64(s))
+			want.Do()
+			before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}
+			if !g.Compute(got) || differ(resultsOf(got), resultsOf(want)) > 0 {
+				t.Fatalf("windows %d of %v tokens: not computed, or other bits", s, got.Windows)
+			}
+			if cards[0].Spent().Products > before[0] && cards[1].Spent().Products > before[1] {
+				shared++
+			}
 		}
-		if cards[0].Spent().Products > before[0] && cards[1].Spent().Products > before[1] {
-			shared++
+		if shared < 3 {
+			t.Errorf("%d chains were shared out", shared)
 		}
-	}
-	if shared < 3 {
-		t.Errorf("%d chains were shared out", shared)
 	}
 }

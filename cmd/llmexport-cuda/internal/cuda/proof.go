@@ -10,7 +10,7 @@ import (
 
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
-type proofs struct{ feedback, descent, factor, choice, refinement, chain, whole proof }
+type proofs struct{ feedback, descent, factor, choice, refinement, chain, whole, back proof }
 
 type proof struct {
 	once  sync.Once
@@ -38,6 +38,9 @@ func (e *Engine) proven(w kernel.Work) bool {
 	case *kernel.Refinement:
 		return e.prove(&e.proofs.refinement, func() MeasuredWork { return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, 1) })
 	case *kernel.Chain:
+		if w.Given != nil {
+			return e.prove(&e.proofs.back, func() MeasuredWork { return e.measureBack(1, 1) })
+		}
 		if w.Windows != nil {
 			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) })
 		}

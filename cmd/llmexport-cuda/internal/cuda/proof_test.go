@@ -29,6 +29,9 @@ func TestProve(t *testing.T) {
 	if !e.Compute(randomChoice(rand.New(rand.NewPCG(16, 1)), true, false)) || e.Spent().Products != 6 {
 		t.Errorf("a choice was not done, or its sample: %d pieces of work", e.Spent().Products)
 	}
+	if !e.Compute(backOf(0)) || e.Spent().Products != 8 {
+		t.Errorf("gradients were not computed, or their sample: %d pieces of work", e.Spent().Products)
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

@@ -9,11 +9,21 @@ import (
 // wholeRows is the number of queries that a block of threads takes.
 const wholeRows = 32
 
+// backKeys is the number of keys that a block of threads takes on the way back.
+const backKeys = 64
+
 // wholeArgument is the argument of the kernel.
 type wholeArgument struct {
-	out, q, k, v, starts, lengths, from, first uint64
-	heads, shared, key, value, together, line  int32
-	scale                                      float32
+	out, q, k, v, starts, lengths, from, first, weights uint64
+	heads, shared, key, value, together, line, longest  int32
+	scale                                               float32
+}
+
+// backArgument is that of the way back.
+type backArgument struct {
+	dq, dk, dv, ds, q, k, v, o, d, p, starts, lengths, from, first uint64
+	heads, shared, key, value, together, line, longest             int32
+	scale                                                          float32
 }
 
 // whole takes all tokens of some windows through the steps of a chain. Out is arbitrary if that fails.
@@ -21,7 +31,13 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *kernel.AttendStep:
-			if !e.attendable(c, x) {
+			if key, _, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads); !e.attendable(c, key, x.Together, x.Span) || x.Dst == x.Queries && key != value ||
+				x.Together%wholeRows != 0 {
+				return false
+			}
+		case *kernel.AttendBackStep:
+			key, kv, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads)
+			if !e.attendable(c, max(key, value), x.Together, x.Span) || x.Heads/kv*x.Together > kernel.Segment {
 				return false
 			}
 		case *kernel.LinearStep: // weights first: without room for them nothing else is worth bringing
@@ -45,33 +61,42 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 	if !e.bringWhole(s, p.layWhole(&l, c)) || !e.upload(s, p.matrices[0], values(c.States)) {
 		return false
 	}
+	for _, x := range c.Given {
+		if !e.upload(s, p.matrices[x.Matrix], values(x.Data)) {
+			return false
+		}
+	}
 	for _, step := range c.Steps {
 		if !e.step(s, c, p, step) {
+			return false
+		}
+	}
+	for _, x := range c.Taken {
+		if !e.download(s, values(x.Data), p.matrices[x.Matrix]) {
 			return false
 		}
 	}
 	return e.download(s, values(c.Out), p.matrices[c.Result]) && e.do("cuEventRecord", e.driver.record(e.done, s)) && e.finishAll()
 }
 
-// attendable reports whether the kernel computes an attention of whole windows.
-func (e *Engine) attendable(c *kernel.Chain, x *kernel.AttendStep) bool {
-	key, _, value := dims(c, x)
-	return key <= kernel.Segment && (x.Dst != x.Queries || key == value) && x.Together%wholeRows == 0 && 4*wholeRows*line(c, x) <= e.mostAdded
+// attendable reports whether the kernels compute attention of whole windows: sums of scores are a segment, and a row of them fits.
+func (e *Engine) attendable(c *kernel.Chain, dim, together int, span func(int) (from, first int)) bool {
+	return dim <= kernel.Segment && 4*wholeRows*line(c, together, span) <= e.mostAdded
 }
 
 // dims are the widths of keys, the number of their heads, and the widths of values.
-func dims(c *kernel.Chain, x *kernel.AttendStep) (key, kv, value int) {
-	key = c.Widths[x.Queries] / x.Heads
-	kv = c.Widths[x.Keys] / key
-	return key, kv, c.Widths[x.Values] / kv
+func dims(c *kernel.Chain, queries, keys, values, heads int) (key, kv, value int) {
+	key = c.Widths[queries] / heads
+	kv = c.Widths[keys] / key
+	return key, kv, c.Widths[values] / kv
 }
 
 // line is the number of floats of a row of scores.
-func line(c *kernel.Chain, x *kernel.AttendStep) (n int) {
+func line(c *kernel.Chain, together int, span func(int) (from, first int)) (n int) {
 	longest := c.Longest()
-	for i := 0; i < longest; i += x.Together {
-		from, _ := x.Span(i)
-		n = max(n, min(i+x.Together, longest)-from)
+	for i := 0; i < longest; i += together {
+		from, _ := span(i)
+		n = max(n, min(i+together, longest)-from)
 	}
 	return (n + 3) &^ 3
 }
@@ -99,7 +124,7 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 	}
 	p.places = bring(integers(places))
 	p.windows = bring(integers(append(starts, lengths...)))
-	p.vectors, p.spans = map[*float32]uint64{}, map[*kernel.AttendStep]uint64{}
+	p.vectors, p.spans = map[*float32]uint64{}, map[kernel.Step]uint64{}
 	vector := func(f kernel.Factor) {
 		if len(f.Data) == 0 || f.Version != 0 {
 			return
@@ -108,9 +133,19 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 			p.vectors[&f.Data[0]] = bring(f.Data)
 		}
 	}
+	span := func(step kernel.Step, f func(int) (from, first int)) {
+		n := c.Longest()
+		spans := make([]int, 2*n)
+		for i := range n {
+			spans[i], spans[n+i] = f(i)
+		}
+		p.spans[step] = bring(integers(spans))
+	}
 	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *kernel.NormStep:
+			vector(x.Gamma)
+		case *kernel.NormBackStep:
 			vector(x.Gamma)
 		case *kernel.LinearStep:
 			vector(x.Bias)
@@ -118,12 +153,9 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 			vector(x.Cos)
 			vector(x.Sin)
 		case *kernel.AttendStep:
-			n := c.Longest()
-			spans := make([]int, 2*n)
-			for i := range n {
-				spans[i], spans[n+i] = x.Span(i)
-			}
-			p.spans[x] = bring(integers(spans))
+			span(x, x.Span)
+		case *kernel.AttendBackStep:
+			span(x, x.Span)
 		}
 	}
 	return list
@@ -140,13 +172,32 @@ func (e *Engine) bringWhole(s uintptr, list []small) bool {
 
 // attendWhole lets the queries of whole windows attend to their keys.
 func (e *Engine) attendWhole(s uintptr, c *kernel.Chain, p *spot, x *kernel.AttendStep) bool {
-	key, kv, value := dims(c, x)
-	n, m := c.Longest(), p.matrices
+	key, kv, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads)
+	n, m, width := c.Longest(), p.matrices, line(c, x.Together, x.Span)
 	a := wholeArgument{
 		out: m[x.Dst], q: m[x.Queries], k: m[x.Keys], v: m[x.Values], starts: p.windows, lengths: p.windows + 4*uint64(len(c.Windows)),
 		from: p.spans[x], first: p.spans[x] + 4*uint64(n), heads: int32(x.Heads), shared: int32(x.Heads / kv), key: int32(key), value: int32(value),
-		together: int32(x.Together), line: int32(line(c, x)), scale: x.Scale,
+		together: int32(x.Together), line: int32(width), longest: int32(n), scale: x.Scale,
 	}
-	e.added[wholes] = uint32(4 * wholeRows * line(c, x))
+	if x.Weights != 0 {
+		a.weights = m[x.Weights]
+	}
+	e.added[wholes] = uint32(4 * wholeRows * width)
 	return e.launch(s, wholes, x.Heads*((n+wholeRows-1)/wholeRows), len(c.Windows), unsafe.Pointer(&a))
+}
+
+// attendBack is the way back.
+func (e *Engine) attendBack(s uintptr, c *kernel.Chain, p *spot, x *kernel.AttendBackStep) bool {
+	key, kv, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads)
+	n, m, width := c.Longest(), p.matrices, line(c, x.Together, x.Span)
+	a := backArgument{
+		dq: m[x.DQueries], dk: m[x.DKeys], dv: m[x.DValues], ds: m[x.Scores], q: m[x.Queries], k: m[x.Keys], v: m[x.Values], o: m[x.Out],
+		d: m[x.DOut], p: m[x.Weights], starts: p.windows, lengths: p.windows + 4*uint64(len(c.Windows)), from: p.spans[x], first: p.spans[x] + 4*uint64(n),
+		heads: int32(x.Heads), shared: int32(x.Heads / kv), key: int32(key), value: int32(value), together: int32(x.Together), line: int32(width),
+		longest: int32(n), scale: x.Scale,
+	}
+	e.added[queryBacks] = uint32(4 * wholeRows * width)
+	blocks, tiles := (n+x.Together-1)/x.Together, (x.Together+wholeRows-1)/wholeRows
+	return e.launch(s, queryBacks, x.Heads*blocks*tiles, len(c.Windows), unsafe.Pointer(&a)) &&
+		e.launch(s, keyBacks, 2*kv*((n+backKeys-1)/backKeys), len(c.Windows), unsafe.Pointer(&a))
 }

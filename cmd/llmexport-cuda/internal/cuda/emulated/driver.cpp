@@ -176,7 +176,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, PARTS, JOINS };
+              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -193,8 +193,8 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "parts", "joins"};
-  for (int i = 0; i < JOINS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gateBacks", "queryBacks", "keyBacks"};
+  for (int i = 0; i < KEY_BACKS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -309,9 +309,27 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     break;
   }
   case GATES: {
-    auto by = arg<float*>(a, 1);
-    auto n = arg<unsigned long long>(a, 2);
-    g = [=] { gates(dst, by, n); };
+    auto x = arg<float*>(a, 1), by = arg<float*>(a, 2);
+    auto n = arg<unsigned long long>(a, 3);
+    g = [=] { gates(dst, x, by, n); };
+    break;
+  }
+  case GATE_BACKS: {
+    auto by = arg<float*>(a, 1), d = arg<float*>(a, 2);
+    auto n = arg<unsigned long long>(a, 3);
+    g = [=] { gateBacks(dst, by, d, n); };
+    break;
+  }
+  case NORM_BACKS: {
+    auto d = arg<float*>(a, 1), x = arg<float*>(a, 2), gamma = arg<float*>(a, 3);
+    int runs = arg<int>(a, 4), width = arg<int>(a, 5);
+    auto eps = arg<float>(a, 6);
+    g = [=] { normBacks(dst, d, x, gamma, runs, width, eps); };
+    break;
+  }
+  case QUERY_BACKS: case KEY_BACKS: {
+    auto d = arg<Back>(a, 0);
+    g = [=] { f == QUERY_BACKS ? queryBacks(d) : keyBacks(d); };
     break;
   }
   }

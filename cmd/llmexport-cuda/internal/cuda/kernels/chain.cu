@@ -46,6 +46,32 @@ extern "C" __global__ void __launch_bounds__(THREADS) norms(float* dst, const fl
   for (int i = lane; i < width; i += 32) dst[(size_t)run * width + i] = (float)((double)x[i] * scale * (double)gamma[i]);
 }
 
+// normBacks turns d, gradients of the results of norms, into those of what they read, x. A warp takes a run: four lanes the sum of squares, four
+// the product of gradients with x.
+extern "C" __global__ void __launch_bounds__(THREADS)
+normBacks(float* dst, const float* d, const float* x, const float* gamma, int runs, int width, float eps) {
+  __shared__ double sums[THREADS / 32][8];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, run = blockIdx.x * (THREADS / 32) + warp, whole = width & ~3;
+  x += (size_t)run * width;
+  d += (size_t)run * width;
+  if (run < runs && lane < 8) {
+    double s = 0;
+    auto add = [&](int i) {
+      double v = x[i];
+      s += (lane < 4 ? v : (double)(gamma[i] * d[i])) * v;
+    };
+    #pragma unroll 8
+    for (int i = lane % 4; i < whole; i += 4) add(i);
+    if (lane % 4 == 0) for (int i = whole; i < width; i++) add(i);
+    sums[warp][lane] = s;
+  }
+  __syncthreads();
+  if (run >= runs) return;
+  const double* s = sums[warp];
+  double mean = (s[0] + s[1] + s[2] + s[3]) / width, dot = (s[4] + s[5] + s[6] + s[7]) / width, r = 1 / sqrt(mean + (double)eps), c = dot * r * r;
+  for (int i = lane; i < width; i += 32) dst[(size_t)run * width + i] = (float)(r * ((double)(gamma[i] * d[i]) - (double)x[i] * c));
+}
+
 // thin multiplies m rows of x [m][k] by the n rows of b, panels, and adds bias [n] or 0. A block takes 32 rows of either, and four segments
 // at a time: 64 threads one of them, a thread 4 x 4 elements of it.
 #define THIN 16 // positions in shared memory
@@ -207,21 +233,38 @@ extern "C" __global__ void __launch_bounds__(THREADS) attends(Attend a) {
   }
 }
 
-// gates multiplies x/(1 + exp(-x)) by other factors.
-extern "C" __global__ void __launch_bounds__(THREADS) gates(float* x, const float* by, unsigned long long n) {
+// silu is x/(1 + exp(-x)).
+__device__ __forceinline__ float silu(float x) {
+  double v = x;
+  return (float)(v / (1 + exact(-v)));
+}
+
+// gates multiplies it by other factors.
+extern "C" __global__ void __launch_bounds__(THREADS) gates(float* dst, const float* x, const float* by, unsigned long long n) {
+  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  if (i < n) dst[i] = silu(x[i]) * by[i];
+}
+
+// gateBacks turns both factors into their gradients, for d, that of the product.
+extern "C" __global__ void __launch_bounds__(THREADS) gateBacks(float* x, float* by, const float* d, unsigned long long n) {
   size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
   if (i >= n) return;
-  double v = x[i];
-  x[i] = (float)(v / (1 + exact(-v))) * by[i];
+  const float least = __uint_as_float((127 - 100) << 23); // 2^-100
+  float v = x[i], y = silu(v), sigma = 0.5f;
+  if (v > least || v < -least) sigma = y / v;
+  float slope = __fadd_rn(sigma, y * (1 - sigma));
+  x[i] = d[i] * by[i] * slope;
+  by[i] = d[i] * y;
 }
 
 // Whole is the attention of all tokens of windows to those before them. Sums of a query have the positions from from[i] on, until the last of
-// the `together` queries that begin at a multiple of that; it attends to those from first[i] on.
+// the `together` queries that begin at a multiple of that; it attends to those from first[i] on. Weights [rows][heads][longest] may be null.
 struct Whole {
   float* out;
   const float *q, *k, *v;
   const int *starts, *lengths, *from, *first;
-  int heads, shared, key, value, together, line; // floats of a row of scores
+  float* weights;
+  int heads, shared, key, value, together, line, longest; // floats of a row of scores, and of a row of weights
   float scale;
 };
 
@@ -229,35 +272,23 @@ struct Whole {
 #define DEEP 32  // elements of queries and keys, or positions of values, in shared memory
 #define WIDE 128 // columns of values of a tile
 
-// wholes computes it for 32 queries of a head: a block. Scores are in the memory that the launch adds.
-extern "C" __global__ void __launch_bounds__(THREADS) wholes(Whole a) {
-  __shared__ float4 tile[DEEP * WIDE / 4];
-  __shared__ double sums[ROWS][8];
-  float* scores = (float*)added();
+// scoresOf multiplies at most 32 rows of q, times scale, by n rows of k: a thread has two queries and four keys of a tile.
+__device__ __forceinline__ void scoresOf(float* scores, int line, float4* tile, const float* q, size_t step, float scale, int rows, const float* k,
+                                         size_t stride, int n, int dim) {
   float (*sq)[ROWS + 4] = (float(*)[ROWS + 4])tile;                        // [DEEP][queries]
   float (*sk)[KEYS + 4] = (float(*)[KEYS + 4])((float*)tile + DEEP * (ROWS + 4)); // [DEEP][keys]
-  int t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.x % a.heads, i0 = blockIdx.x / a.heads * ROWS;
-  int length = a.lengths[blockIdx.y], kv = a.heads / a.shared, own = head / a.shared;
-  if (i0 >= length) return;
-  size_t start = a.starts[blockIdx.y];
-  int from = a.from[i0], to = (i0 / a.together + 1) * a.together;
-  if (to > length) to = length;
-  int n = to - from, rows = length - i0 < ROWS ? length - i0 : ROWS;
-  const float *q = a.q + ((start + i0) * a.heads + head) * a.key, *k = a.k + ((start + from) * kv + own) * a.key;
-  const float* v = a.v + ((start + from) * kv + own) * a.value;
-  // Scores: a thread has two queries and four keys of a tile.
-  int ty = t / 16 * 2, tx = t % 16 * 4;
+  int t = threadIdx.x, ty = t / 16 * 2, tx = t % 16 * 4;
   for (int j0 = 0; j0 < n; j0 += KEYS) {
     float s[2][4] = {{0.f, 0.f, 0.f, 0.f}, {0.f, 0.f, 0.f, 0.f}};
-    for (int d0 = 0; d0 < a.key; d0 += DEEP) {
-      int deep = a.key - d0 < DEEP ? a.key - d0 : DEEP;
+    for (int d0 = 0; d0 < dim; d0 += DEEP) {
+      int deep = dim - d0 < DEEP ? dim - d0 : DEEP;
       #pragma unroll
       for (int e = t; e < DEEP * (ROWS + KEYS); e += THREADS) {
         int r = e / DEEP, d = e % DEEP;
-        if (r < ROWS) sq[d][r] = r < rows && d < deep ? q[(size_t)r * a.heads * a.key + d0 + d] * a.scale : 0.f;
+        if (r < ROWS) sq[d][r] = r < rows && d < deep ? q[r * step + d0 + d] * scale : 0.f;
         else {
           r -= ROWS;
-          sk[d][r] = j0 + r < n && d < deep ? k[(size_t)(j0 + r) * kv * a.key + d0 + d] : 0.f;
+          sk[d][r] = j0 + r < n && d < deep ? k[(j0 + r) * stride + d0 + d] : 0.f;
         }
       }
       __syncthreads();
@@ -273,9 +304,65 @@ extern "C" __global__ void __launch_bounds__(THREADS) wholes(Whole a) {
     for (int i = 0; i < 2; i++)
       #pragma unroll
       for (int j = 0; j < 4; j++)
-        if (j0 + tx + j < n) scores[(ty + i) * a.line + j0 + tx + j] = s[i][j];
+        if (j0 + tx + j < n) scores[(ty + i) * line + j0 + tx + j] = s[i][j];
   }
   __syncthreads();
+}
+
+// mixes multiplies at most 32 rows of scores, of n positions, by values v, and the result by scale: a thread has four rows and four columns of a
+// tile.
+__device__ __forceinline__ void mixes(float* out, size_t step, float scale, int rows, const float* scores, int line, float4* tile, const float* v,
+                                      size_t stride, int n, int dim) {
+  float* sv = (float*)tile;
+  int t = threadIdx.x, warp = t / 32, lane = t % 32;
+  for (int c0 = 0; c0 < dim; c0 += WIDE) {
+    int wide = dim - c0 < WIDE ? dim - c0 : WIDE;
+    float total[4][4], s[4][4];
+    for (int j0 = 0; j0 < n; j0 += DEEP) {
+      int deep = n - j0 < DEEP ? n - j0 : DEEP;
+      #pragma unroll
+      for (int e = t; e < DEEP * WIDE; e += THREADS) {
+        int j = e / WIDE, c = e % WIDE;
+        sv[e] = j < deep && c < wide ? v[(j0 + j) * stride + c0 + c] : 0.f;
+      }
+      __syncthreads();
+      if (j0 % SEGMENT == 0)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+          #pragma unroll
+          for (int c = 0; c < 4; c++) s[i][c] = 0.f;
+      for (int j = 0; j < deep; j++) {
+        float4 y = *(const float4*)(sv + j * WIDE + 4 * lane);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) fma4(s[i], scores[(4 * warp + i) * line + j0 + j], y);
+      }
+      if (j0 % SEGMENT == SEGMENT - DEEP || j0 + DEEP >= n)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+          #pragma unroll
+          for (int c = 0; c < 4; c++) total[i][c] = j0 < SEGMENT ? s[i][c] : __fadd_rn(total[i][c], s[i][c]);
+      __syncthreads();
+    }
+    for (int i = 0; i < 4; i++)
+      for (int c = 0; c < 4; c++)
+        if (4 * warp + i < rows && 4 * lane + c < wide) out[(4 * warp + i) * step + c0 + 4 * lane + c] = total[i][c] * scale;
+  }
+}
+
+// wholes computes it for 32 queries of a head: a block. Scores are in the memory that the launch adds.
+extern "C" __global__ void __launch_bounds__(THREADS) wholes(Whole a) {
+  __shared__ float4 tile[DEEP * WIDE / 4];
+  __shared__ double sums[ROWS][8];
+  float* scores = (float*)added();
+  int t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.x % a.heads, i0 = blockIdx.x / a.heads * ROWS;
+  int length = a.lengths[blockIdx.y], kv = a.heads / a.shared, own = head / a.shared;
+  if (i0 >= length) return;
+  size_t start = a.starts[blockIdx.y];
+  int from = a.from[i0], to = (i0 / a.together + 1) * a.together;
+  if (to > length) to = length;
+  int n = to - from, rows = length - i0 < ROWS ? length - i0 : ROWS;
+  scoresOf(scores, a.line, tile, a.q + ((start + i0) * a.heads + head) * a.key, (size_t)a.heads * a.key, a.scale, rows,
+           a.k + ((start + from) * kv + own) * a.key, (size_t)kv * a.key, n, a.key);
   // Weights: a warp has four queries.
   for (int r = 4 * warp; r < 4 * warp + 4 && r < rows; r++) {
     float* row = scores + r * a.line;
@@ -303,43 +390,125 @@ extern "C" __global__ void __launch_bounds__(THREADS) wholes(Whole a) {
   }
   __syncthreads();
   for (int r = 4 * warp; r < 4 * warp + 4 && r < rows; r++) {
+    float *row = scores + r * a.line, *weights = a.weights + ((start + i0 + r) * a.heads + head) * a.longest + from;
     double scale = 1 / lanes(sums[r]);
-    for (int j = a.first[i0 + r] - from + lane; j < i0 + r + 1 - from; j += 32) scores[r * a.line + j] = (float)((double)scores[r * a.line + j] * scale);
+    for (int j = a.first[i0 + r] - from + lane; j < i0 + r + 1 - from; j += 32) {
+      row[j] = (float)((double)row[j] * scale);
+      if (a.weights) weights[j] = row[j];
+    }
   }
   __syncthreads();
-  // Values: a thread has four queries and four columns of a tile.
-  float* sv = (float*)tile;
-  for (int c0 = 0; c0 < a.value; c0 += WIDE) {
-    int wide = a.value - c0 < WIDE ? a.value - c0 : WIDE;
-    float total[4][4], s[4][4];
-    for (int j0 = 0; j0 < n; j0 += DEEP) {
-      int deep = n - j0 < DEEP ? n - j0 : DEEP;
+  mixes(a.out + ((start + i0) * a.heads + head) * a.value, (size_t)a.heads * a.value, 1.f, rows, scores, a.line, tile,
+        a.v + ((start + from) * kv + own) * a.value, (size_t)kv * a.value, n, a.value);
+}
+
+// Back is the way back through Whole: d is the gradient of its result o, p are its weights. The gradients of scores go to ds
+// [rows][heads][longest]. `together` queries of the heads that share keys are one segment of the sums of dk and dv.
+struct Back {
+  float *dq, *dk, *dv, *ds;
+  const float *q, *k, *v, *o, *d, *p;
+  const int *starts, *lengths, *from, *first;
+  int heads, shared, key, value, together, line, longest;
+  float scale;
+};
+
+// queryBacks computes gradients of scores and of queries, for at most 32 queries of a head: a block.
+extern "C" __global__ void __launch_bounds__(THREADS) queryBacks(Back a) {
+  __shared__ float4 tile[DEEP * WIDE / 4];
+  __shared__ double sums[ROWS][4];
+  float* scores = (float*)added();
+  int t = threadIdx.x, head = blockIdx.x % a.heads, u = blockIdx.x / a.heads, tiles = (a.together + ROWS - 1) / ROWS;
+  int i0 = u / tiles * a.together + u % tiles * ROWS, to = (u / tiles + 1) * a.together;
+  int length = a.lengths[blockIdx.y], kv = a.heads / a.shared, own = head / a.shared;
+  if (to > length) to = length;
+  if (i0 >= to) return;
+  size_t start = a.starts[blockIdx.y], at = (start + i0) * a.heads + head;
+  int from = a.from[i0], n = to - from, rows = to - i0 < ROWS ? to - i0 : ROWS;
+  if (t / 4 < rows) {
+    const float *d = a.d + (at + (size_t)(t / 4) * a.heads) * a.value, *o = a.o + (at + (size_t)(t / 4) * a.heads) * a.value;
+    double s = 0;
+    #pragma unroll 8
+    for (int i = t % 4; i < a.value; i += 4) s += (double)d[i] * (double)o[i];
+    sums[t / 4][t % 4] = s;
+  }
+  scoresOf(scores, a.line, tile, a.d + at * a.value, (size_t)a.heads * a.value, 1.f, rows, a.v + ((start + from) * kv + own) * a.value,
+           (size_t)kv * a.value, n, a.value);
+  for (int r = t / 32; r < rows; r += THREADS / 32) {
+    size_t row = (at + (size_t)r * a.heads) * a.longest + from;
+    float dot = (float)(sums[r][0] + sums[r][1] + sums[r][2] + sums[r][3]), *of = scores + r * a.line;
+    int first = a.first[i0 + r] - from, last = i0 + r - from;
+    for (int j = t % 32; j < n; j += 32) {
+      float p = j < first || j > last ? 0.f : a.p[row + j];
+      a.ds[row + j] = of[j] = p * __fadd_rn(of[j], -dot);
+    }
+  }
+  __syncthreads();
+  mixes(a.dq + at * a.key, (size_t)a.heads * a.key, a.scale, rows, scores, a.line, tile, a.k + ((start + from) * kv + own) * a.key, (size_t)kv * a.key,
+        n, a.key);
+}
+
+#define FEW 16 // rows of queries in shared memory
+
+// keyBacks computes gradients of 64 keys or values of a head: a block. A thread has four of them and eight columns of a tile.
+extern "C" __global__ void __launch_bounds__(THREADS) keyBacks(Back a) {
+  __shared__ float4 tile[FEW * WIDE / 4];
+  __shared__ float4 few[FEW * KEYS / 4];
+  float *sx = (float*)tile, *sw = (float*)few;
+  int t = threadIdx.x, ty = t / 16 * 4, tx = t % 16 * 4, kv = a.heads / a.shared, own = blockIdx.x / 2 % kv, j0 = blockIdx.x / 2 / kv * KEYS;
+  int length = a.lengths[blockIdx.y];
+  if (j0 >= length) return;
+  bool values = blockIdx.x % 2;
+  size_t start = a.starts[blockIdx.y];
+  const float *x = values ? a.d : a.q, *w = values ? a.p : a.ds;
+  int dim = values ? a.value : a.key;
+  float *out = values ? a.dv : a.dk, scale = values ? 1.f : a.scale;
+  for (int c0 = 0; c0 < dim; c0 += WIDE) {
+    float total[4][8], s[4][8];
+    #pragma unroll
+    for (int i = 0; i < 4; i++)
       #pragma unroll
-      for (int e = t; e < DEEP * WIDE; e += THREADS) {
-        int j = e / WIDE, c = e % WIDE;
-        sv[e] = j < deep && c < wide ? v[(size_t)(j0 + j) * kv * a.value + c0 + c] : 0.f;
-      }
-      __syncthreads();
-      if (j0 % SEGMENT == 0)
+      for (int c = 0; c < 8; c++) total[i][c] = 0.f;
+    for (int i0 = j0 / a.together * a.together; i0 < length; i0 += a.together) {
+      int n = length - i0 < a.together ? length - i0 : a.together, from = a.from[i0], to = i0 + n, rows = a.shared * n;
+      if (from >= j0 + KEYS) break; // later queries see later keys
+      #pragma unroll
+      for (int i = 0; i < 4; i++)
         #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int c = 0; c < 8; c++) s[i][c] = 0.f;
+      for (int r0 = 0; r0 < rows; r0 += FEW) {
+        int deep = rows - r0 < FEW ? rows - r0 : FEW;
+        #pragma unroll
+        for (int e = t; e < FEW * WIDE; e += THREADS) {
+          int r = r0 + e / WIDE, c = c0 + e % WIDE;
+          sx[e] = r < rows && c < dim ? x[((start + i0 + r % n) * a.heads + own * a.shared + r / n) * dim + c] * scale : 0.f;
+        }
+        #pragma unroll
+        for (int e = t; e < FEW * KEYS; e += THREADS) {
+          int r = r0 + e / KEYS, j = j0 + e % KEYS, i = i0 + r % n;
+          bool in = r < rows && j < to && j >= from && (!values || j <= i && j >= a.first[i]);
+          sw[e] = in ? w[((start + i) * a.heads + own * a.shared + r / n) * a.longest + j] : 0.f;
+        }
+        __syncthreads();
+        for (int r = 0; r < deep; r++) {
+          float4 y = *(const float4*)(sx + r * WIDE + tx), z = *(const float4*)(sx + r * WIDE + WIDE / 2 + tx);
           #pragma unroll
-          for (int c = 0; c < 4; c++) s[i][c] = 0.f;
-      for (int j = 0; j < deep; j++) {
-        float4 y = *(const float4*)(sv + j * WIDE + 4 * lane);
-        #pragma unroll
-        for (int i = 0; i < 4; i++) fma4(s[i], scores[(4 * warp + i) * a.line + j0 + j], y);
+          for (int i = 0; i < 4; i++) {
+            fma4(s[i], sw[r * KEYS + ty + i], y);
+            fma4(s[i] + 4, sw[r * KEYS + ty + i], z);
+          }
+        }
+        __syncthreads();
       }
-      if (j0 % SEGMENT == SEGMENT - DEEP || j0 + DEEP >= n)
-        #pragma unroll
-        for (int i = 0; i < 4; i++)
+      #pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (j0 + ty + i >= from && j0 + ty + i < to)
           #pragma unroll
-          for (int c = 0; c < 4; c++) total[i][c] = j0 < SEGMENT ? s[i][c] : __fadd_rn(total[i][c], s[i][c]);
-      __syncthreads();
+          for (int c = 0; c < 8; c++) total[i][c] = __fadd_rn(total[i][c], s[i][c]);
     }
     for (int i = 0; i < 4; i++)
-      for (int c = 0; c < 4; c++)
-        if (4 * warp + i < rows && 4 * lane + c < wide)
-          a.out[((start + i0 + 4 * warp + i) * a.heads + head) * a.value + c0 + 4 * lane + c] = total[i][c];
+      for (int c = 0; c < 8; c++) {
+        int d = c0 + c / 4 * (WIDE / 2) + tx + c % 4;
+        if (j0 + ty + i < length && d < dim) out[((start + j0 + ty + i) * kv + own) * dim + d] = total[i][c];
+      }
   }
 }

@@ -1,0 +1,198 @@
+package forward
+
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// way is the way back of a course through branches: what a device does in the place of record and back.
+type way struct {
+	block func(d int) int // adds the way back through the block that was added last, see gradient
+	turns []func(d int) int
+	seen  []visit
+	work  effort.Work // of a row, on the way back
+	full  bool        // gradients of weights are computed, too
+	ok    bool        // as far as it is known
+}
+
+// visit is what a visitor sees of a linear layer: the matrices of its inputs, and of the gradients of its outputs.
+type visit struct {
+	of    *Linear
+	x, dy int
+}
+
+// projection is a linear layer whose result is normalised: the matrices before and after the norm.
+type projection struct {
+	of        *arch.Linear
+	norm      *arch.Norm
+	plain, at int
+}
+
+// backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h. It reports false if the
+// device does not; dh is as before then, and nothing was visited.
+func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []float32, v Visitor) (bool, error) {
+	if v.Norm != nil {
+		return false, nil
+	}
+	r := s.course(h, nil)
+	if r == nil {
+		return false, nil
+	}
+	r.way = &way{ok: true, full: v.Linear != nil}
+	d := r.fresh(s.decoder.Hidden)
+	r.Given = []kernel.Carried{{Matrix: d, Data: dh}}
+	at := 0
+	for i := range branches {
+		ok, err := r.branchBack(ctx, &branches[i], &at, i+1 < len(branches))
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	given := d
+	for i := len(r.way.turns) - 1; i >= 0; i-- {
+		d = r.way.turns[i](d)
+	}
+	if !r.way.ok {
+		return false, nil
+	}
+	r.Result, r.Out = d, s.floats(len(dh))
+	here := map[int][]float32{0: h, given: dh}
+	take := func(matrix int, wanted bool) {
+		if wanted && here[matrix] == nil {
+			here[matrix] = s.floats(r.Rows * r.Widths[matrix])
+			r.Taken = append(r.Taken, kernel.Carried{Matrix: matrix, Data: here[matrix]})
+		}
+	}
+	for _, t := range r.way.seen {
+		x, dy := v.wants(t.of)
+		take(t.x, x)
+		take(t.dy, dy)
+	}
+	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, r.Out) { // what is not finite before makes this not finite
+		return false, nil
+	}
+	s.tally.AddWork(r.work.Plus(r.way.work).Times(float64(r.Rows)).Plus(r.scores))
+	for _, t := range r.way.seen {
+		if v.Linear != nil {
+			v.Linear(t.of, here[t.x], here[t.dy])
+		}
+	}
+	kernel.Copy(s.threads, dh, r.Out)
+	return true, context.Cause(ctx)
+}
+
+// branchBack adds a branch for the states at, which become those after it if more follows, and its way back. It reports whether devices compute it.
+func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) (bool, error) {
+	last := b.block.last()
+	if b.Parallel || b.SumNorm != nil || b.Gain.Tensor != "" || !b.Plain() || last == nil || last.Clip != nil {
+		return false, nil
+	}
+	before := *at
+	read, ok, err := r.input(ctx, b, before)
+	if !ok || err != nil {
+		return ok, err
+	}
+	if more {
+		*at = r.fresh(r.model.decoder.Hidden)
+		if ok, err := r.linear(ctx, *at, read, last); !ok || err != nil {
+			return ok, err
+		}
+		r.add(&kernel.AddStep{Dst: *at, Src: before})
+	}
+	block := r.way.block
+	r.way.turns = append(r.way.turns, func(d int) int {
+		dx := block(r.gather(read, linearBack{last, d}))
+		if b.Norm != nil {
+			r.normBack(dx, before, b.Norm)
+		}
+		r.add(&kernel.AddStep{Dst: dx, Src: d})
+		return dx
+	})
+	return true, nil
+}
+
+// linearBack is the matrix of the gradient of the output of a linear layer.
+type linearBack struct {
+	of *arch.Linear
+	dy int
+}
+
+// gather adds the gradient of the matrix x that linear layers read, see [space.gather], and returns its matrix.
+func (r *course) gather(x int, flows ...linearBack) (dx int) {
+	w := r.way
+	for i, f := range flows {
+		l := r.held.linear(f.of)
+		if l.W == nil {
+			w.ok = false
+			return dx
+		}
+		w.seen = append(w.seen, visit{l, x, f.dy})
+		to := r.fresh(l.Cols)
+		r.add(&kernel.LinearStep{Dst: to, Src: f.dy, Weights: l.backFactor()})
+		if i == 0 {
+			dx = to
+		} else {
+			r.add(&kernel.AddStep{Dst: dx, Src: to})
+		}
+		var t effort.Tally
+		t.Linear(1, l.Rows, l.Cols)
+		if w.full {
+			t.Linear(1, l.Rows, l.Cols)
+		}
+		w.work = w.work.Plus(t.Done())
+	}
+	return dx
+}
+
+// normBack adds the way back through a norm that read x, in place.
+func (r *course) normBack(d, x int, n *arch.Norm) {
+	if n == nil {
+		return
+	}
+	read := r.held.norm(n)
+	r.add(&kernel.NormBackStep{Dst: d, Src: d, X: x, Gamma: r.vector(read.Gamma), Eps: read.Eps})
+}
+
+// mlpBack adds [mlp.back] for d, and returns the matrix of the result.
+func (r *course) mlpBack(p mlp, x, gate, up, plain, d int) int {
+	r.normBack(d, plain, p.Norm)
+	r.way.work[effort.Element] += float64(p.Intermediate)
+	r.add(&kernel.GateBackStep{Matrix: gate, By: up, D: d})
+	return r.gather(x, linearBack{&p.Gate, gate}, linearBack{&p.Up, up})
+}
+
+// attentionBack adds [attention.back] for d, and returns the matrix of the result.
+func (r *course) attentionBack(a attention, x int, all []projection, of *kernel.AttendStep, d int) int {
+	r.normBack(d, of.Dst, a.OutNorm)
+	h := heads{count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{dim: a.HeadDim}}, valueDim: a.HeadDim, mask: a.mask()}
+	most := max(1, gradientRows/h.shared)
+	back := &kernel.AttendBackStep{
+		Queries: of.Queries, Keys: of.Keys, Values: of.Values, Weights: of.Weights, Out: of.Dst, DOut: d, Scores: r.next(of.Weights),
+		DQueries: r.next(of.Queries), DKeys: r.next(of.Keys), DValues: r.next(of.Values), Heads: a.Heads, Scale: of.Scale, Together: most,
+		Span: func(at int) (from, first int) {
+			from, _ = h.span(queries{0, h.shared, at / most * most, at%most + 1}, at+1)
+			first, _ = h.mask(at, at+1)
+			return from, first
+		},
+	}
+	r.add(back)
+	r.scores = r.scores.Plus(h.work(r.Windows, most, 5))
+	if a.Rope != nil && a.Rope.Dim > 0 {
+		t := r.model.turned(a.Rope, r.Longest())
+		n := r.Longest() * t.dim
+		sin := make([]float32, n)
+		for i, v := range t.sin[:n] {
+			sin[i] = -v
+		}
+		r.turn(a, back.DQueries, back.DKeys, t.dim, t.cos[:n], sin)
+	}
+	flows := make([]linearBack, len(all))
+	for i, dy := range []int{back.DQueries, back.DKeys, back.DValues} {
+		r.normBack(dy, all[i].plain, all[i].norm)
+		flows[i] = linearBack{all[i].of, dy}
+	}
+	return r.gather(x, flows...)
+}
