@@ -184,7 +184,9 @@ func (c *Chain) Do() {
 		case *LinearStep:
 			n, k := c.Widths[x.Dst], c.Widths[x.Src]
 			if x.Weights.Layout == ByPosition {
-				MatMul(matrices[x.Dst], matrices[x.Src], x.Weights.Data, c.Rows, n, k, n, k, x.Weights.Stride)
+				Parallel(0, c.Rows, func(lo, hi int) {
+					MatMul(matrices[x.Dst][lo*n:], matrices[x.Src][lo*k:], x.Weights.Data, hi-lo, n, k, n, k, x.Weights.Stride)
+				})
 				continue
 			}
 			p := Packed{panels: x.Weights.Data, rows: n, cols: k}
@@ -192,7 +194,7 @@ func (c *Chain) Do() {
 				p = Packed{}
 				p.Pack(x.Weights.Data, n, k, x.Weights.Stride)
 			}
-			p.MulT(matrices[x.Dst], matrices[x.Src], c.Rows, n, k, 0, n)
+			Parallel(0, c.Rows, func(lo, hi int) { p.MulT(matrices[x.Dst][lo*n:], matrices[x.Src][lo*k:], hi-lo, n, k, 0, n) })
 			for r := 0; r < c.Rows && x.Bias.Data != nil; r++ {
 				y := matrices[x.Dst][r*n : (r+1)*n]
 				Add(y, y, x.Bias.Data)
@@ -232,96 +234,110 @@ func (c *Chain) Do() {
 }
 
 func (c *Chain) attendWhole(x *AttendStep, matrices [][]float32) {
-	key := c.Widths[x.Queries] / x.Heads
-	kv := c.Widths[x.Keys] / key
-	value, start := c.Widths[x.Values]/kv, 0
-	out := make([]float32, c.Rows*x.Heads*value)
+	out, start := make([]float32, c.Rows*c.Widths[x.Dst]), 0
 	for _, n := range c.Windows {
-		q, scores := make([]float32, x.Together*key), make([]float32, x.Together*n)
-		for h := range x.Heads {
-			own := h / (x.Heads / kv)
-			var keys Packed
-			keys.Pack(matrices[x.Keys][start*kv*key+own*key:], n, key, kv*key)
-			for i0 := 0; i0 < n; i0 += x.Together {
-				rows := min(x.Together, n-i0)
-				from, _ := x.Span(i0 + rows - 1)
-				to := i0 + rows
-				for r := range rows {
-					Scale(q[r*key:(r+1)*key], matrices[x.Queries][((start+i0+r)*x.Heads+h)*key:][:key], x.Scale)
-				}
-				keys.MulT(scores, q, rows, n, key, from, to)
-				for r := range rows {
-					row := scores[r*n : (r+1)*n]
-					_, first := x.Span(i0 + r)
-					Softmax(row[first : i0+r+1])
-					if x.Weights != 0 {
-						copy(matrices[x.Weights][((start+i0+r)*x.Heads+h)*c.Longest():][first:], row[first:i0+r+1])
-					}
-					clear(row[from:first])
-					clear(row[i0+r+1 : to])
-				}
-				MatMul(out[((start+i0)*x.Heads+h)*value:], scores[from:], matrices[x.Values][((start+from)*kv+own)*value:], rows, value, to-from,
-					x.Heads*value, n, kv*value)
+		Parallel(0, x.Heads, func(h, end int) {
+			for ; h < end; h++ {
+				c.attendWholeHead(x, out, matrices, start, n, h)
 			}
-		}
+		})
 		start += n
 	}
 	copy(matrices[x.Dst], out)
 }
 
-// attendBack is the way back through attention, for a query block and a head at a time.
-func (c *Chain) attendBack(x *AttendBackStep, m [][]float32) {
-	key, start, longest := c.Widths[x.Queries]/x.Heads, 0, c.Longest()
+// attendWholeHead computes a head of the window of n tokens from start on.
+func (c *Chain) attendWholeHead(x *AttendStep, out []float32, matrices [][]float32, start, n, h int) {
+	key := c.Widths[x.Queries] / x.Heads
 	kv := c.Widths[x.Keys] / key
-	value, shared := c.Widths[x.Values]/kv, x.Heads/kv
+	value, own := c.Widths[x.Values]/kv, h/(x.Heads/kv)
+	q, scores := make([]float32, x.Together*key), make([]float32, x.Together*n)
+	var keys Packed
+	keys.Pack(matrices[x.Keys][start*kv*key+own*key:], n, key, kv*key)
+	for i0 := 0; i0 < n; i0 += x.Together {
+		rows := min(x.Together, n-i0)
+		from, _ := x.Span(i0 + rows - 1)
+		to := i0 + rows
+		for r := range rows {
+			Scale(q[r*key:(r+1)*key], matrices[x.Queries][((start+i0+r)*x.Heads+h)*key:][:key], x.Scale)
+		}
+		keys.MulT(scores, q, rows, n, key, from, to)
+		for r := range rows {
+			row := scores[r*n : (r+1)*n]
+			_, first := x.Span(i0 + r)
+			Softmax(row[first : i0+r+1])
+			if x.Weights != 0 {
+				copy(matrices[x.Weights][((start+i0+r)*x.Heads+h)*c.Longest():][first:], row[first:i0+r+1])
+			}
+			clear(row[from:first])
+			clear(row[i0+r+1 : to])
+		}
+		MatMul(out[((start+i0)*x.Heads+h)*value:], scores[from:], matrices[x.Values][((start+from)*kv+own)*value:], rows, value, to-from,
+			x.Heads*value, n, kv*value)
+	}
+}
+
+// attendBack is the way back through attention.
+func (c *Chain) attendBack(x *AttendBackStep, m [][]float32) {
+	kv, start := c.Widths[x.Keys]*x.Heads/c.Widths[x.Queries], 0
 	clear(m[x.DKeys])
 	clear(m[x.DValues])
 	for _, n := range c.Windows {
-		for own := range kv {
-			var values Packed
-			values.Pack(m[x.Values][(start*kv+own)*value:], n, value, kv*value)
-			for i0 := 0; i0 < n; i0 += x.Together {
-				few := min(x.Together, n-i0)
-				from, _ := x.Span(i0)
-				to, rows := i0+few, shared*few
-				q, do := make([]float32, key*rows), make([]float32, value*rows) // transposed
-				p, ds := make([]float32, rows*longest), make([]float32, rows*longest)
-				for r := range rows {
-					at := (start+i0+r%few)*x.Heads + own*shared + r/few
-					_, first := x.Span(i0 + r%few)
-					copy(p[r*longest+first:], m[x.Weights][at*longest:][first:i0+r%few+1])
-					row, out := m[x.DOut][at*value:][:value], m[x.Out][at*value:]
-					var lanes [4]float64
-					for d, v := range row {
-						lanes[d%4] += float64(float64(v) * float64(out[d]))
-						do[d*rows+r] = v
-					}
-					dot := float32(lanes[0] + lanes[1] + lanes[2] + lanes[3])
-					s := ds[r*longest:][:longest]
-					values.MulT(s, row, 1, n, value, from, to)
-					for j := from; j < to; j++ {
-						s[j] = p[r*longest+j] * (s[j] - dot)
-					}
-					dq := m[x.DQueries][at*key:][:key]
-					MatMul(dq, s[from:], m[x.Keys][((start+from)*kv+own)*key:], 1, key, to-from, key, longest, kv*key)
-					Scale(dq, dq, x.Scale)
-					for d, v := range m[x.Queries][at*key:][:key] {
-						q[d*rows+r] = v * x.Scale
-					}
-				}
-				add := func(dst []float32, left, right []float32, dim int) {
-					sum := make([]float32, dim*(to-from))
-					MatMul(sum, left, right[from:], dim, to-from, rows, to-from, rows, longest)
-					for i, v := range sum {
-						d, j := i/(to-from), from+i%(to-from)
-						dst[((start+j)*kv+own)*dim+d] += v
-					}
-				}
-				add(m[x.DValues], do, p, value)
-				add(m[x.DKeys], q, ds, key)
+		Parallel(0, kv, func(own, end int) {
+			for ; own < end; own++ {
+				c.attendBackHeads(x, m, start, n, own, kv)
+			}
+		})
+		start += n
+	}
+}
+
+// attendBackHeads is the way back for the heads that share keys, in the window of n tokens from start on.
+func (c *Chain) attendBackHeads(x *AttendBackStep, m [][]float32, start, n, own, kv int) {
+	key, longest := c.Widths[x.Queries]/x.Heads, c.Longest()
+	value, shared := c.Widths[x.Values]/kv, x.Heads/kv
+	var values Packed
+	values.Pack(m[x.Values][(start*kv+own)*value:], n, value, kv*value)
+	for i0 := 0; i0 < n; i0 += x.Together {
+		few := min(x.Together, n-i0)
+		from, _ := x.Span(i0)
+		to, rows := i0+few, shared*few
+		q, do := make([]float32, key*rows), make([]float32, value*rows) // transposed
+		p, ds := make([]float32, rows*longest), make([]float32, rows*longest)
+		for r := range rows {
+			i := i0 + r%few
+			at := (start+i)*x.Heads + own*shared + r/few
+			_, first := x.Span(i)
+			copy(p[r*longest+first:], m[x.Weights][at*longest:][first:i+1])
+			row, out := m[x.DOut][at*value:][:value], m[x.Out][at*value:]
+			var lanes [4]float64
+			for d, v := range row {
+				lanes[d%4] += float64(float64(v) * float64(out[d]))
+				do[d*rows+r] = v
+			}
+			dot := float32(lanes[0] + lanes[1] + lanes[2] + lanes[3])
+			s := ds[r*longest:][:longest]
+			values.MulT(s, row, 1, n, value, from, to)
+			for j := from; j < to; j++ {
+				s[j] = p[r*longest+j] * (s[j] - dot)
+			}
+			dq := m[x.DQueries][at*key:][:key]
+			MatMul(dq, s[from:], m[x.Keys][((start+from)*kv+own)*key:], 1, key, to-from, key, longest, kv*key)
+			Scale(dq, dq, x.Scale)
+			for d, v := range m[x.Queries][at*key:][:key] {
+				q[d*rows+r] = v * x.Scale
 			}
 		}
-		start += n
+		add := func(dst, left, right []float32, dim int) {
+			sum := make([]float32, dim*(to-from))
+			MatMul(sum, left, right[from:], dim, to-from, rows, to-from, rows, longest)
+			for i, v := range sum {
+				d, j := i/(to-from), from+i%(to-from)
+				dst[((start+j)*kv+own)*dim+d] += v
+			}
+		}
+		add(m[x.DValues], do, p, value)
+		add(m[x.DKeys], q, ds, key)
 	}
 }
 

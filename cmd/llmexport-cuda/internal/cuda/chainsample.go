@@ -327,12 +327,23 @@ func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
 	return c
 }
 
-// measureBranch times attention with its matrices for a token of each of 128 windows, and for all tokens of two windows; rates count the matrices
-// alone.
+// measureBranch times attention with its matrices for a token of each of 128 windows, and for all tokens of two windows, and gradients of a layer
+// of attention and an MLP for more of them; rates count the matrices alone.
 func (e *Engine) measureBranch(hidden, tokens, times int) []MeasuredWork {
-	length := max(1, tokens/2)
+	length := max(1, min(tokens, mostMeasured)/2)
 	return []MeasuredWork{
 		e.measureCourse("tokens", measuredBranch(hidden, 128, nil), times),
 		e.measureCourse("windows", measuredBranch(hidden, 2*length, []int{length, length}), times),
+		e.measureCourse("gradients", measuredBack(hidden, slices.Repeat([]int{length}, max(1, min(tokens, 2*mostMeasured)/length))), times),
 	}
+}
+
+// measuredBack is the way through a layer and back: heads of 128, four of which share keys, as far as states have so many elements.
+func measuredBack(hidden int, windows []int) *kernel.Chain {
+	seed, dim := uint64(30), max(2, min(128, hidden&^1))
+	kv := max(1, hidden/dim/4)
+	return layerBack(layerSize{hidden: hidden, wide: 3 * hidden, kv: kv, shared: max(1, hidden/dim/kv), dim: dim}, windows, func(n int) []float32 {
+		seed++
+		return drawn(n, seed)
+	})
 }

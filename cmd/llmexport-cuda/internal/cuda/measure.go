@@ -68,7 +68,7 @@ func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error
 			r.Products = append(r.Products, e.measureMoments(s.Cols, tokens, times))
 			r.Works = append(r.Works, e.measureFactor((s.Cols+3)/4*4, times))
 			if s.Cols <= widestMeasured {
-				r.Works = append(r.Works, e.measureBranch(s.Cols, min(tokens, mostMeasured), times)...)
+				r.Works = append(r.Works, e.measureBranch(s.Cols, tokens, times)...)
 			}
 		}
 		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),
@@ -77,7 +77,7 @@ func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error
 	return r, e.Err()
 }
 
-// widestMeasured and mostMeasured bound the states and the tokens of branches that are measured, which the CPU computes in one thread.
+// widestMeasured bounds the states of branches that are measured, mostMeasured their tokens, twice as many on the way back.
 const widestMeasured, mostMeasured = 8192, 1024
 
 // best is the shortest of so many times, after one that is not counted.

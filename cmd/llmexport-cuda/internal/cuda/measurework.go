@@ -12,7 +12,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor, tokens, windows, feedback, feedbacks, descent, choice or refinement
+	Work   string  `json:"work"` // factor, tokens, windows, gradients, feedback, feedbacks, descent, choice or refinement
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
