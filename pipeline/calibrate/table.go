@@ -163,11 +163,20 @@ func (o *Options) gradient(
 	}
 	of := forward.Equal(len(windows), length)
 	inputs := make([][]float32, len(o.Decoder.Layers))
+	var order []int // of the layers, forth and back
+	for i := range inputs {
+		order = append(order, i)
+	}
+	for i := len(inputs) - 1; i >= max(lowest, 0); i-- {
+		order = append(order, i)
+	}
+	layers := o.layersAhead(m, order)
+	defer layers.wait()
 	for i := range o.Decoder.Layers {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.LayerWithin(i, o.Memory/weightShare)
+		l, err := layers.next()
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +216,7 @@ func (o *Options) gradient(
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.LayerWithin(i, o.Memory/weightShare)
+		l, err := layers.next()
 		if err == nil {
 			err = l.LoadCommon()
 		}

@@ -70,6 +70,22 @@ func (r *course) fresh(width int) int {
 
 func (r *course) add(s ...kernel.Step) { r.Steps = append(r.Steps, s...) }
 
+// branch adds a branch that changes the states, and reports whether devices compute it.
+func (r *course) branch(ctx context.Context, b *branch) (bool, error) {
+	if b.Parallel || b.SumNorm != nil || b.Factors.Tensor != "" || b.Gain.Tensor != "" || b.Scale != 0 && b.Scale != 1 {
+		return false, nil
+	}
+	out, ok, err := r.output(ctx, b, 0)
+	if !ok || err != nil {
+		return ok, err
+	}
+	if ok, err := r.norm(out, out, b.PostNorm); !ok || err != nil {
+		return ok, err
+	}
+	r.add(&kernel.AddStep{Dst: 0, Src: out})
+	return true, nil
+}
+
 // output adds the output of a branch for states before its scale and norm, and returns its matrix.
 func (r *course) output(ctx context.Context, b *branch, states int) (out int, ok bool, err error) {
 	read, ok, err := r.input(ctx, b, states)
@@ -266,11 +282,39 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 	if r.Result, ok, err = add(ctx, b, 0); !ok || err != nil {
 		return false, err
 	}
-	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, dst) { // the bits of NaN are not those of a CPU
+	return r.offload(s), context.Cause(ctx)
+}
+
+// forwardOffloaded lets the device take the states h of the group through several branches. It reports false if the device does not.
+func (s *space) forwardOffloaded(ctx context.Context, branches []branch, h []float32) (bool, error) {
+	if !kernel.HasDevice() || len(branches) < 2 {
 		return false, nil
 	}
-	s.tally.AddWork(r.work.Times(float64(r.Rows)).Plus(r.scores))
+	free := s.free
+	defer func() { s.free = free }()
+	r := s.course(h, s.take(s.decoder.Hidden))
+	for i := range branches {
+		if r == nil || branches[i].block.last() == nil {
+			return false, nil
+		}
+		if ok, err := r.branch(ctx, &branches[i]); !ok || err != nil {
+			return false, err
+		}
+	}
+	if !r.offload(s) {
+		return false, nil
+	}
+	kernel.Copy(s.threads, h, r.Out)
 	return true, context.Cause(ctx)
+}
+
+// offload reports whether the device computed the course.
+func (r *course) offload(s *space) bool {
+	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, r.Out) { // the bits of NaN are not those of a CPU
+		return false
+	}
+	s.tally.AddWork(r.work.Times(float64(r.Rows)).Plus(r.scores))
+	return true
 }
 
 // course returns one of the states h of the group, whose result goes to dst, or nil if devices do not compute such groups.

@@ -243,6 +243,9 @@ func (l *Layer) Forward(ctx context.Context, h []float32, w Windows) error {
 
 // forward adds branches to the residual stream h of a group, in place.
 func (s *space) forward(ctx context.Context, branches []branch, h []float32) error {
+	if ok, err := s.forwardOffloaded(ctx, branches, h); ok || err != nil {
+		return err
+	}
 	free, stream := s.free, h
 	for i := range branches {
 		b := &branches[i]

@@ -39,22 +39,6 @@ func newResident(ctx context.Context, c *Cache) (*resident, error) {
 	return r, nil
 }
 
-// branch adds a branch, and reports whether devices compute it.
-func (r *resident) branch(ctx context.Context, b *branch) (bool, error) {
-	if b.Parallel || b.SumNorm != nil || b.Factors.Tensor != "" || b.Gain.Tensor != "" || b.Scale != 0 && b.Scale != 1 {
-		return false, nil
-	}
-	out, ok, err := r.output(ctx, b, 0)
-	if !ok || err != nil {
-		return ok, err
-	}
-	if ok, err := r.norm(out, out, b.PostNorm); !ok || err != nil {
-		return ok, err
-	}
-	r.add(&kernel.AddStep{Dst: 0, Src: out})
-	return true, nil
-}
-
 // last are the queries of a head whose sums begin where those of the only query at a position do.
 func (h *heads) last(at int) queries {
 	return queries{0, h.shared, at / queryRows * queryRows, at%queryRows + 1}

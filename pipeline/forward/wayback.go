@@ -71,10 +71,10 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 		take(t.x, x)
 		take(t.dy, dy)
 	}
-	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, r.Out) { // what is not finite before makes this not finite
+	r.work = r.work.Plus(r.way.work)
+	if !r.offload(s) { // what is not finite on the way makes the result not finite
 		return false, nil
 	}
-	s.tally.AddWork(r.work.Plus(r.way.work).Times(float64(r.Rows)).Plus(r.scores))
 	for _, t := range r.way.seen {
 		if v.Linear != nil {
 			v.Linear(t.of, here[t.x], here[t.dy])

@@ -100,6 +100,48 @@ func TestBack(t *testing.T) {
 	}
 }
 
+// TestLanes compares sums in float64 of which other orders give other numbers: large summands cancel each other.
+func TestLanes(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(12, 12))
+	for range 6 {
+		const rows = 40
+		n := 9 + r.IntN(30)
+		x, d := smallOf(r, rows*n), smallOf(r, rows*n)
+		for row := range rows {
+			i, j := r.IntN(n), r.IntN(n)
+			if i != j {
+				x[row*n+i], x[row*n+j], d[row*n+i], d[row*n+j] = 1, 1, 0x1p60, -0x1p60
+			}
+		}
+		ones := slices.Repeat([]float32{1}, n)
+		chain := func() *kernel.Chain {
+			return &kernel.Chain{
+				Rows: rows, Widths: []int{n, n, n, n, n, 1, 1, n, n, n}, Windows: slices.Repeat([]int{1}, rows), States: x,
+				Given: []kernel.Carried{{Matrix: 1, Data: d}, {Matrix: 2, Data: d}}, Result: 1, Out: make([]float32, rows*n),
+				Taken: []kernel.Carried{{Matrix: 8, Data: make([]float32, rows*n)}},
+				Steps: []kernel.Step{
+					&kernel.NormBackStep{Dst: 1, Src: 1, X: 0, Gamma: kernel.Vector(ones), Eps: 1},
+					&kernel.LinearStep{Dst: 3, Src: 0, Weights: kernel.Factor{Data: smallOf(rand.New(rand.NewPCG(1, 1)), n*n), Layout: kernel.ByPosition, Stride: n,
+						Version: kernel.NewVersion()}},
+					// A token alone attends to itself, and the result is its value.
+					&kernel.AttendStep{Dst: 4, Queries: 3, Keys: 3, Values: 0, Heads: 1, Scale: 1, Span: spanOf(0, 64), Together: 64, Weights: 5},
+					&kernel.AttendBackStep{Queries: 3, Keys: 3, Values: 0, Weights: 5, Out: 4, DOut: 2, Scores: 6, DQueries: 7, DKeys: 8, DValues: 9, Heads: 1,
+						Scale: 1, Span: spanOf(0, 128), Together: 128},
+				},
+			}
+		}
+		got, want := chain(), chain()
+		want.Do()
+		if !e.Compute(got) {
+			t.Fatal(e.Err())
+		}
+		if n := differ(resultsOf(got), resultsOf(want)); n > 0 {
+			t.Errorf("%d elements differ", n)
+		}
+	}
+}
+
 // TestWholesFail reports that nothing was computed where memory does not suffice, and where any call of the driver fails.
 func TestWholesFail(t *testing.T) {
 	for _, c := range []*kernel.Chain{wholeOf(4), backOf(4)} {
