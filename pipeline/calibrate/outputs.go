@@ -30,6 +30,7 @@ type outputMoments struct {
 	buffer  []float32        // gradients of a run of rows
 	sum     []float32        // moments that are in a file
 	scratch map[int]*moments // by the number of rows of a run
+	staying []kernel.Moment  // on a device
 }
 
 // newOutputMoments makes room for the moments of the wanted linear layers of a decoder. Experts have none: few tokens reach them.
@@ -89,11 +90,58 @@ func (x *outputMoments) visitor(failed *error) forward.Visitor {
 		_, dy = x.offsets[l.Weight.Tensor]
 		return false, dy
 	}
-	return forward.Visitor{Wants: wants, Linear: func(l *forward.Linear, _, dy []float32) {
+	return forward.Visitor{Wants: wants, Moments: x.sums, Linear: func(l *forward.Linear, _, dy []float32) {
 		if err := x.add(l, dy); err != nil && *failed == nil {
 			*failed = err
 		}
 	}}
+}
+
+// sums lists the moments of a layer for a device that has its gradients for so many tokens, or none if it cannot add to them. They stay there
+// until settle.
+func (x *outputMoments) sums(l *forward.Linear, tokens int) (list []kernel.Moment, added func()) {
+	at, ok := x.offsets[l.Weight.Tensor]
+	if !ok || x.store.mem == nil || l.Rows%4 != 0 {
+		return nil, nil
+	}
+	lo := 0
+	for _, n := range runs(l.Rows) {
+		if lo%4 != 0 {
+			return nil, nil
+		}
+		sum := x.store.mem[at : at+n*n]
+		if x.tokens[l.Weight.Tensor] == 0 {
+			clear(sum)
+		}
+		list = append(list, kernel.Moment{Dst: sum, From: lo, N: n, Skip: x.skip})
+		lo, at = lo+n, at+n*n
+	}
+	return list, func() {
+		x.count(l, tokens)
+		x.staying = append(x.staying, list...)
+	}
+}
+
+// count counts tokens, in whole windows.
+func (x *outputMoments) count(l *forward.Linear, tokens int) {
+	x.tokens[l.Weight.Tensor] += int64(tokens / x.window * (x.window - x.skip))
+	for _, n := range runs(l.Rows) {
+		x.tally.AddWork(estimate.Moments(tokens, n, false))
+	}
+}
+
+// settle brings the moments that a device has.
+func (x *outputMoments) settle() error {
+	if x == nil {
+		return nil
+	}
+	for _, m := range x.staying {
+		if err := kernel.Settle(m.Dst); err != nil {
+			return err
+		}
+	}
+	x.staying = x.staying[:0]
+	return nil
 }
 
 // add takes the gradients at the outputs of a layer, [tokens, Rows].
@@ -107,10 +155,9 @@ func (x *outputMoments) add(l *forward.Linear, dy []float32) error {
 		return fmt.Errorf("internal error: %d gradients of %s in windows of %d", tokens, l.Weight.Tensor, x.window)
 	}
 	first := x.tokens[l.Weight.Tensor] == 0
-	x.tokens[l.Weight.Tensor] += int64(tokens / x.window * (x.window - x.skip))
+	x.count(l, tokens)
 	lo := 0
 	for _, n := range runs(l.Rows) {
-		x.tally.AddWork(estimate.Moments(tokens, n, false))
 		part := dy
 		if n < l.Rows {
 			x.buffer = grow(x.buffer, tokens*n)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // Moments are E[g gᵀ] of the gradients that the backward pass yields, without the first tokens of every window, and the same
@@ -81,7 +82,48 @@ func TestOutputMoments(t *testing.T) {
 	if x.store.mem == nil || y.store.file == nil || !slices.Equal(a.Hessian, b.Hessian) {
 		t.Error("other moments with little memory")
 	}
+
+	for _, left := range []int{0, 1, 3} { // layers of which a device has them
+		device := &layersBack{left: left}
+		kernel.SetDevice(device)
+		z := gather(plenty)
+		kernel.SetDevice(nil)
+		defer z.close()
+		if device.left > 0 || left > 0 && device.moments == 0 {
+			t.Errorf("a device could add moments of %d more layers, and added %d sums", device.left, device.moments)
+		}
+		for name, n := range x.tokens {
+			if z.tokens[name] != n {
+				t.Errorf("%s: %d tokens with a device, %d without", name, z.tokens[name], n)
+			}
+		}
+		for i, v := range x.store.mem {
+			if z.store.mem[i] != v {
+				t.Fatalf("with a device moment %d is %g, and %g without", i, z.store.mem[i], v)
+			}
+		}
+		if len(z.staying) > 0 {
+			t.Error("moments stay on a device")
+		}
+	}
 }
+
+// layersBack is a device that computes gradients of some layers.
+type layersBack struct{ left, moments int }
+
+func (d *layersBack) Compute(w kernel.Work) bool {
+	c, ok := w.(*kernel.Chain)
+	if !ok || c.Given == nil || d.left == 0 {
+		return false
+	}
+	d.left--
+	d.moments += len(c.Moments)
+	c.Do()
+	return true
+}
+
+func (*layersBack) Settle([]float32) error { return nil }
+func (*layersBack) Forget(*kernel.Pasts)   {}
 
 func TestRuns(t *testing.T) {
 	for rows, want := range map[int]string{1: "[1]", 1024: "[1024]", 1025: "[512 513]", 1536: "[768 768]", 4096: "[1024 1024 1024 1024]"} {

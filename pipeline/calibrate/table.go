@@ -72,7 +72,7 @@ func (o *Options) tableStats(ctx context.Context, m *forward.Model, outputs *out
 	}
 	for at := 0; at < len(windows); at += step {
 		part := windows[at:min(at+step, len(windows))]
-		g, err := o.gradient(ctx, m, top, part, at, lowest, visitor, func(int) {})
+		g, err := o.gradient(ctx, m, top, part, at, lowest, visitor, func(int) { failed = cmp.Or(failed, outputs.settle()) })
 		if err = cmp.Or(err, failed); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // gradient turns dy, the gradient of the result of run, into that of its input x. It may change dy, and visits what it passes.
@@ -40,6 +41,9 @@ type Visitor struct {
 	Linear func(l *Linear, x, dy []float32)
 	// Wants reports what Linear reads of a layer: what it does not may be nil, so that a device need not bring it. A Wants that is nil wants all.
 	Wants func(l *Linear) (x, dy bool)
+	// Moments lists sums over so many tokens of products of dy, in the place of a call of Linear: if a device adds them, added is called in its place.
+	// They stay there until [kernel.Settle]. If they are nil, Linear is called.
+	Moments func(l *Linear, tokens int) (sums []kernel.Moment, added func())
 	// Norm gets the gradient of a norm's Gamma, summed over the group, or over the tokens that are routed to its expert.
 	Norm func(n *Norm, dGamma []float64)
 }

@@ -22,6 +22,7 @@ type way struct {
 type visit struct {
 	of    *Linear
 	x, dy int
+	added func() // in the place of a call, or nil
 }
 
 // projection is a linear layer whose result is normalised: the matrices before and after the norm.
@@ -66,7 +67,18 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 			r.Taken = append(r.Taken, kernel.Carried{Matrix: matrix, Data: here[matrix]})
 		}
 	}
-	for _, t := range r.way.seen {
+	for i := range r.way.seen {
+		t := &r.way.seen[i]
+		if v.Moments != nil {
+			var sums []kernel.Moment
+			if sums, t.added = v.Moments(t.of, r.Rows); sums != nil {
+				for _, m := range sums {
+					m.Matrix = t.dy
+					r.Moments = append(r.Moments, m)
+				}
+				continue
+			}
+		}
 		x, dy := v.wants(t.of)
 		take(t.x, x)
 		take(t.dy, dy)
@@ -76,7 +88,10 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 		return false, nil
 	}
 	for _, t := range r.way.seen {
-		if v.Linear != nil {
+		switch {
+		case t.added != nil:
+			t.added()
+		case v.Linear != nil:
 			v.Linear(t.of, here[t.x], here[t.dy])
 		}
 	}
@@ -129,7 +144,7 @@ func (r *course) gather(x int, flows ...linearBack) (dx int) {
 			w.ok = false
 			return dx
 		}
-		w.seen = append(w.seen, visit{l, x, f.dy})
+		w.seen = append(w.seen, visit{of: l, x: x, dy: f.dy})
 		to := r.fresh(l.Cols)
 		r.add(&kernel.LinearStep{Dst: to, Src: f.dy, Weights: l.backFactor()})
 		if i == 0 {

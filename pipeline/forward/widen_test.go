@@ -68,7 +68,7 @@ func TestShared(t *testing.T) {
 		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "",
 		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
 		"AttendStep": "steps", "GateStep": "steps", "Vector": "steps",
-		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "Carried": "steps",
+		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "Carried": "steps", "Moment": "steps", "Settle": "Offload",
 	}
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -16,6 +16,16 @@ type Chain struct {
 	Out     []float32
 	// Given are more matrices of whole windows before all steps, and Taken more of those after them.
 	Given, Taken []Carried
+	// Moments are sums that whole windows are added to after all steps, if all of Out is finite.
+	Moments []Moment
+}
+
+// Moment is a sum [N, N] that stays on a device as that of a [Product] may. The windows of a [Chain] are added to its lower triangle one by one:
+// columns From to From+N-1 of a matrix, without the first Skip rows of each window, as [Packed.Syrk] does. Elements above the diagonal may
+// change. From and the width of the matrix are multiples of 4.
+type Moment struct {
+	Dst                   []float32
+	Matrix, From, N, Skip int
 }
 
 // Carried is a matrix of a [Chain], and memory of that size.
@@ -228,9 +238,28 @@ func (c *Chain) Do() {
 		for _, x := range c.Taken {
 			copy(x.Data, matrices[x.Matrix])
 		}
+		if NonFinite(c.Out) < 0 {
+			c.addMoments(matrices)
+		}
 		return
 	}
 	copy(c.States, matrices[0])
+}
+
+func (c *Chain) addMoments(matrices [][]float32) {
+	for _, x := range c.Moments {
+		width, start := c.Widths[x.Matrix], 0
+		for _, n := range c.Windows {
+			if n > x.Skip {
+				var p Packed
+				p.Resize(x.N, n-x.Skip)
+				from := matrices[x.Matrix][(start+x.Skip)*width+x.From:]
+				p.PackColumns(from, 0, x.N, width)
+				p.Syrk(x.Dst, from, 0, x.N, 0, x.N, x.N, width)
+			}
+			start += n
+		}
+	}
 }
 
 func (c *Chain) attendWhole(x *AttendStep, matrices [][]float32) {

@@ -89,7 +89,7 @@ func TestBack(t *testing.T) {
 		if !e.Compute(got) {
 			t.Fatalf("windows %d: not computed, %v", s, e.Err())
 		}
-		if n := differ(resultsOf(got), resultsOf(want)); n > 0 {
+		if n := differ(e.resultsOf(got), e.resultsOf(want)); n > 0 {
 			t.Errorf("windows %d of %v tokens, widths %v: %d gradients differ", s, got.Windows, got.Widths, n)
 		}
 	}
@@ -136,7 +136,7 @@ func TestLanes(t *testing.T) {
 		if !e.Compute(got) {
 			t.Fatal(e.Err())
 		}
-		if n := differ(resultsOf(got), resultsOf(want)); n > 0 {
+		if n := differ(e.resultsOf(got), e.resultsOf(want)); n > 0 {
 			t.Errorf("%d elements differ", n)
 		}
 	}

@@ -107,10 +107,14 @@ func (e *Engine) measureCourse(name string, c *kernel.Chain, times int) Measured
 		for i := range w.Taken {
 			w.Taken[i].Data = make([]float32, len(c.Taken[i].Data))
 		}
+		w.Moments = slices.Clone(c.Moments)
+		for i := range w.Moments {
+			w.Moments[i].Dst = slices.Clone(c.Moments[i].Dst)
+		}
 		return &w
 	}, func(w kernel.Work) { w.(*kernel.Chain).Do() }, func(w kernel.Work) []float32 {
 		if c := w.(*kernel.Chain); c.Windows != nil {
-			return resultsOf(c)
+			return e.resultsOf(c)
 		}
 		return w.(*kernel.Chain).States
 	}, times)
@@ -169,11 +173,17 @@ func (e *Engine) measureWindows(seed uint64, times int) MeasuredWork {
 	return e.measureCourse("chain of whole windows", wholeOf(seed), times)
 }
 
-// resultsOf are all results of whole windows.
-func resultsOf(c *kernel.Chain) []float32 {
+// resultsOf are all results of whole windows; those that stay are settled.
+func (e *Engine) resultsOf(c *kernel.Chain) []float32 {
 	all := slices.Clone(c.Out)
 	for _, x := range c.Taken {
 		all = append(all, x.Data...)
+	}
+	for _, x := range c.Moments {
+		_ = e.Settle(x.Dst) // what is lost differs
+		for i := range x.N {
+			all = append(all, x.Dst[i*x.N:i*x.N+i+1]...)
+		}
 	}
 	return all
 }
@@ -283,7 +293,15 @@ func backOf(seed uint64) *kernel.Chain {
 	for len(windows) < 1+int(seed%3) {
 		windows = append(windows, 1+r.IntN(min(longest, 150)))
 	}
-	return layerBack(s, windows, func(n int) []float32 { return smallOf(r, n) })
+	c := layerBack(s, windows, func(n int) []float32 { return smallOf(r, n) })
+	for _, x := range c.Taken {
+		if width := c.Widths[x.Matrix]; width%4 == 0 {
+			from := r.IntN(width/4) * 4
+			n := 1 + r.IntN(width-from)
+			c.Moments = append(c.Moments, kernel.Moment{Dst: smallOf(r, n*n), Matrix: x.Matrix, From: from, N: n, Skip: int(seed % 3)})
+		}
+	}
+	return c
 }
 
 // measureBack takes windows through a layer and back.

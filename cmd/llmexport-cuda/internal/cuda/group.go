@@ -78,6 +78,10 @@ func (g *Group) Compute(w kernel.Work) bool {
 		if w.Windows == nil { // what it leaves is on one card
 			return g.cards[0].Compute(w)
 		}
+		if len(w.Moments) > 0 {
+			card := g.homeOfAll(w.Moments)
+			return card != nil && card.Compute(w)
+		}
 		return g.split(w, len(w.Windows), 1, func(lo, hi int) kernel.Work { return windowsOf(w, lo, hi) }, nil)
 	}
 	return g.turn().Compute(w)
@@ -195,6 +199,26 @@ func (g *Group) homeOf(p *kernel.Product) *Engine {
 		g.mu.Lock()
 		g.home[at] = card
 		g.mu.Unlock()
+	}
+	return card
+}
+
+// homeOfAll is the card that has, or gets, all of some sums that stay, or nil if several have them.
+func (g *Group) homeOfAll(list []kernel.Moment) (card *Engine) {
+	for _, x := range list {
+		if card == nil {
+			card = g.homeOf(&kernel.Product{Dst: x.Dst, Stay: true})
+			continue
+		}
+		g.mu.Lock()
+		if g.home[&x.Dst[0]] == nil {
+			g.home[&x.Dst[0]] = card
+		}
+		same := g.home[&x.Dst[0]] == card
+		g.mu.Unlock()
+		if !same {
+			return nil
+		}
 	}
 	return card
 }

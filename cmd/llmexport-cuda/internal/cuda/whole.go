@@ -46,6 +46,14 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			}
 		}
 	}
+	sums := make([]uint64, len(c.Moments))
+	for i, x := range c.Moments { // all of them, before anything is added to one
+		b, ok := e.stay(&kernel.Product{Dst: x.Dst, Rows: x.N, Cols: x.N, Stay: true})
+		if !ok {
+			return false
+		}
+		sums[i] = b.at
+	}
 	var l layout
 	new(spot).layWhole(&l, c)
 	var ok bool
@@ -76,7 +84,33 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			return false
 		}
 	}
-	return e.download(s, values(c.Out), p.matrices[c.Result]) && e.do("cuEventRecord", e.driver.record(e.done, s)) && e.finishAll()
+	if !e.download(s, values(c.Out), p.matrices[c.Result]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
+		return false
+	}
+	return len(sums) == 0 || !kernel.Finite(0, c.Out) || e.addMoments(c, p, sums)
+}
+
+// addMoments adds windows to sums that stay, several at the same time.
+func (e *Engine) addMoments(c *kernel.Chain, p *spot, sums []uint64) bool {
+	if !e.fence(e.streams[0]) {
+		return false
+	}
+	for i, x := range c.Moments {
+		width, at := c.Widths[x.Matrix], p.matrices[x.Matrix]+4*uint64(x.From)
+		for _, n := range c.Windows {
+			f := factor{at + 4*uint64(x.Skip*width), kernel.PanelRows, int64(width)}
+			if n > x.Skip && !e.multiply(e.streams[i%lanes], sums[i], f, f, x.N, x.N, n-x.Skip, true, kernel.All) {
+				return false
+			}
+			at += 4 * uint64(n*width)
+		}
+	}
+	for _, s := range e.streams[1:] {
+		if !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.do("cuStreamWaitEvent", e.driver.after(e.streams[0], e.done, 0)) {
+			return false
+		}
+	}
+	return e.fence(e.streams[0])
 }
 
 // attendable reports whether the kernels compute attention of whole windows: sums of scores are a segment, and a row of them fits.
