@@ -744,7 +744,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Products) != 6 || len(m.Works) != 16 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+	if len(m.Products) != 6 || len(m.Works) != 18 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
 		t.Errorf("measured %+v", m)
 	}
 	for _, p := range m.Products {
