@@ -85,6 +85,13 @@ func backThroughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float
 			see(inputs, x)
 			see(gradients, dy)
 		}
+		if i%2 == 1 {
+			v.Norm = func(n *Norm, d []float64) {
+				for _, g := range append([]float64{float64(len(n.Gamma))}, d...) { // all bits of them
+					all = append(all, []float32{float32(g), float32(g - float64(float32(g)))})
+				}
+			}
+		}
 		check(t, l.Backward(t.Context(), dh, h, w, v))
 		all = append(all, slices.Clone(dh))
 		check(t, l.Forward(t.Context(), h, w))

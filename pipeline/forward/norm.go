@@ -111,14 +111,16 @@ func (n *Norm) back(x, dy []float32, token int, v Visitor) {
 			}
 		}
 	})
-	if v.Norm == nil {
-		return
+	if v.Norm != nil {
+		n.visit(sums, v)
 	}
+}
+
+// visit shows the gradient of Gamma, of which sums holds the sums over spans of tokens.
+func (n *Norm) visit(sums []float64, v Visitor) {
 	total := make([]float64, len(n.Gamma))
-	for s := range spans {
-		for i, g := range sums[s*len(total) : (s+1)*len(total)] {
-			total[i] += g
-		}
+	for i, g := range sums {
+		total[i%len(total)] += g
 	}
 	v.Norm(n, total)
 }

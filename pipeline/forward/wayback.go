@@ -15,14 +15,17 @@ type way struct {
 	seen  []visit
 	work  effort.Work // of a row, on the way back
 	full  bool        // gradients of weights are computed, too
+	norms bool        // and those of gammas
 	ok    bool        // as far as it is known
 }
 
-// visit is what a visitor sees of a linear layer: the matrices of its inputs, and of the gradients of its outputs.
+// visit is what a visitor sees: of a linear layer the matrices of its inputs, and of the gradients of its outputs, of a norm sums of gradients.
 type visit struct {
 	of    *Linear
 	x, dy int
 	added func() // in the place of a call, or nil
+	norm  *Norm
+	sums  []float64
 }
 
 // projection is a linear layer whose result is normalised: the matrices before and after the norm.
@@ -35,14 +38,11 @@ type projection struct {
 // backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h. It reports false if the
 // device does not; dh is as before then, and nothing was visited.
 func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []float32, v Visitor) (bool, error) {
-	if v.Norm != nil {
-		return false, nil
-	}
 	r := s.course(h, nil)
 	if r == nil {
 		return false, nil
 	}
-	r.way = &way{ok: true, full: v.Linear != nil}
+	r.way = &way{ok: true, full: v.Linear != nil, norms: v.Norm != nil}
 	d := r.fresh(s.decoder.Hidden)
 	r.Given = []kernel.Carried{{Matrix: d, Data: dh}}
 	at := 0
@@ -69,6 +69,9 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 	}
 	for i := range r.way.seen {
 		t := &r.way.seen[i]
+		if t.norm != nil {
+			continue
+		}
 		if v.Moments != nil {
 			var sums []kernel.Moment
 			if sums, t.added = v.Moments(t.of, r.Rows); sums != nil {
@@ -89,6 +92,8 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 	}
 	for _, t := range r.way.seen {
 		switch {
+		case t.norm != nil:
+			t.norm.visit(t.sums, v)
 		case t.added != nil:
 			t.added()
 		case v.Linear != nil:
@@ -120,9 +125,7 @@ func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) 
 	block := r.way.block
 	r.way.turns = append(r.way.turns, func(d int) int {
 		dx := block(r.gather(read, linearBack{last, d}))
-		if b.Norm != nil {
-			r.normBack(dx, before, b.Norm)
-		}
+		dx = r.normBack(dx, before, b.Norm)
 		r.add(&kernel.AddStep{Dst: dx, Src: d})
 		return dx
 	})
@@ -162,18 +165,25 @@ func (r *course) gather(x int, flows ...linearBack) (dx int) {
 	return dx
 }
 
-// normBack adds the way back through a norm that read x, in place.
-func (r *course) normBack(d, x int, n *arch.Norm) {
+// normBack adds the way back through a norm that read x, if it is not nil, and returns the matrix of the result.
+func (r *course) normBack(d, x int, n *arch.Norm) int {
 	if n == nil {
-		return
+		return d
 	}
 	read := r.held.norm(n)
-	r.add(&kernel.NormBackStep{Dst: d, Src: d, X: x, Gamma: r.vector(read.Gamma), Eps: read.Eps})
+	s := &kernel.NormBackStep{Dst: d, Src: d, X: x, Gamma: r.vector(read.Gamma), Eps: read.Eps}
+	if width := len(read.Gamma); r.way.norms {
+		s.Dst, s.Span = r.next(d), gradientTokens*r.Widths[d]/width
+		s.Sums = make([]float64, (r.Rows+gradientTokens-1)/gradientTokens*width)
+		r.way.seen = append(r.way.seen, visit{norm: read, sums: s.Sums})
+	}
+	r.add(s)
+	return s.Dst
 }
 
 // mlpBack adds [mlp.back] for d, and returns the matrix of the result.
 func (r *course) mlpBack(p mlp, x, gate, up, plain, d int) int {
-	r.normBack(d, plain, p.Norm)
+	d = r.normBack(d, plain, p.Norm)
 	r.way.work[effort.Element] += float64(p.Intermediate)
 	r.add(&kernel.GateBackStep{Matrix: gate, By: up, D: d})
 	return r.gather(x, linearBack{&p.Gate, gate}, linearBack{&p.Up, up})
@@ -181,7 +191,7 @@ func (r *course) mlpBack(p mlp, x, gate, up, plain, d int) int {
 
 // attentionBack adds [attention.back] for d, and returns the matrix of the result.
 func (r *course) attentionBack(a attention, x int, all []projection, of *kernel.AttendStep, d int) int {
-	r.normBack(d, of.Dst, a.OutNorm)
+	d = r.normBack(d, of.Dst, a.OutNorm)
 	h := heads{count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{dim: a.HeadDim}}, valueDim: a.HeadDim, mask: a.mask()}
 	most := max(1, gradientRows/h.shared)
 	back := &kernel.AttendBackStep{
@@ -206,8 +216,7 @@ func (r *course) attentionBack(a attention, x int, all []projection, of *kernel.
 	}
 	flows := make([]linearBack, len(all))
 	for i, dy := range []int{back.DQueries, back.DKeys, back.DValues} {
-		r.normBack(dy, all[i].plain, all[i].norm)
-		flows[i] = linearBack{all[i].of, dy}
+		flows[i] = linearBack{all[i].of, r.normBack(dy, all[i].plain, all[i].norm)}
 	}
 	return r.gather(x, flows...)
 }

@@ -81,11 +81,15 @@ type NormStep struct {
 	Eps      float32
 }
 
-// NormBackStep is [RMSNormBack] of a norm that read X: Dst gets the gradient of X for Src, that of the result. Dst may be Src.
+// NormBackStep is [RMSNormBack] of a norm that read X: Dst gets the gradient of X for Src, that of the result. Dst may be Src if there are no
+// Sums.
 type NormBackStep struct {
 	Dst, Src, X int
 	Gamma       Factor // a vector
 	Eps         float32
+	// Sums [spans, len(Gamma)] gets the gradients of Gamma, each the sum over Span runs; or nil.
+	Sums []float64
+	Span int
 }
 
 // LinearStep is Dst = Src · Weightsᵀ + Bias. The way back is another one, whose Weights are those by position.
@@ -188,7 +192,11 @@ func (c *Chain) Do() {
 			copy(matrices[x.Dst], matrices[x.Src])
 			width := len(x.Gamma.Data)
 			sum := make([]float64, width)
+			clear(x.Sums)
 			for at := 0; at < len(matrices[x.Dst]); at += width {
+				if x.Sums != nil {
+					sum = x.Sums[at/width/x.Span*width:][:width]
+				}
 				RMSNormBack(sum, matrices[x.X][at:at+width], matrices[x.Dst][at:at+width], x.Gamma.Data, x.Eps)
 			}
 		case *LinearStep:

@@ -34,6 +34,7 @@ type spot struct {
 	places   uint64              // of rows in their windows
 	windows  uint64              // starts and lengths
 	spans    map[kernel.Step]uint64
+	gammas   map[kernel.Step][2]uint64 // roots of runs, and sums of gradients
 }
 
 // pastAt is where keys and values of an attention are.
@@ -204,11 +205,7 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 		return ok && e.launch(s, norms, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&gamma), unsafe.Pointer(&runs),
 			unsafe.Pointer(&width), unsafe.Pointer(&eps))
 	case *kernel.NormBackStep:
-		gamma, ok := e.vector(p, x.Gamma)
-		width := int32(len(x.Gamma.Data))
-		runs, eps := int32(c.Rows*c.Widths[x.X])/width, x.Eps
-		return ok && e.launch(s, normBacks, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&m[x.X]),
-			unsafe.Pointer(&gamma), unsafe.Pointer(&runs), unsafe.Pointer(&width), unsafe.Pointer(&eps))
+		return e.normBack(s, c, p, x)
 	case *kernel.LinearStep:
 		return e.linear(s, c, p, x)
 	case *kernel.RotateStep:

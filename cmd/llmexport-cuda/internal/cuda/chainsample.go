@@ -107,6 +107,14 @@ func (e *Engine) measureCourse(name string, c *kernel.Chain, times int) Measured
 		for i := range w.Taken {
 			w.Taken[i].Data = make([]float32, len(c.Taken[i].Data))
 		}
+		w.Steps = slices.Clone(c.Steps)
+		for i, step := range w.Steps {
+			if x, ok := step.(*kernel.NormBackStep); ok && x.Sums != nil {
+				clone := *x
+				clone.Sums = make([]float64, len(x.Sums))
+				w.Steps[i] = &clone
+			}
+		}
 		w.Moments = slices.Clone(c.Moments)
 		for i := range w.Moments {
 			w.Moments[i].Dst = slices.Clone(c.Moments[i].Dst)
@@ -179,6 +187,16 @@ func (e *Engine) resultsOf(c *kernel.Chain) []float32 {
 	for _, x := range c.Taken {
 		all = append(all, x.Data...)
 	}
+	for _, step := range c.Steps {
+		if x, ok := step.(*kernel.NormBackStep); ok {
+			for _, v := range x.Sums {
+				for range 3 { // all bits of it
+					part := float32(v)
+					all, v = append(all, part), v-float64(part)
+				}
+			}
+		}
+	}
 	for _, x := range c.Moments {
 		_ = e.Settle(x.Dst) // what is lost differs
 		for i := range x.N {
@@ -189,7 +207,10 @@ func (e *Engine) resultsOf(c *kernel.Chain) []float32 {
 }
 
 // layerSize is the size of a layer of attention and an MLP that is measured.
-type layerSize struct{ hidden, wide, kv, shared, dim, window int }
+type layerSize struct {
+	hidden, wide, kv, shared, dim, window int
+	gammas                                bool // gradients of norms are computed, too
+}
 
 // layerBack is the way through such a layer and back, for windows whose states and gradients draw returns, as it does weights. All gradients of
 // outputs are taken.
@@ -223,11 +244,18 @@ func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.C
 		c.Taken = append(c.Taken, kernel.Carried{Matrix: dy, Data: make([]float32, c.Rows*l.n)})
 		return dst
 	}
-	norm := func(src, width int, eps float32) (dst int, back func(d, to int)) {
+	norm := func(src, width int, eps float32) (dst int, back func(d int) int) {
 		gamma := kernel.Vector(draw(width))
 		dst = matrix(c.Widths[src])
 		add(&kernel.NormStep{Dst: dst, Src: src, Gamma: gamma, Eps: eps})
-		return dst, func(d, to int) { add(&kernel.NormBackStep{Dst: to, Src: d, X: src, Gamma: gamma, Eps: eps}) }
+		return dst, func(d int) int {
+			step := &kernel.NormBackStep{Dst: d, Src: d, X: src, Gamma: gamma, Eps: eps}
+			if s.gammas {
+				step.Dst, step.Span, step.Sums = matrix(c.Widths[d]), 64*c.Widths[d]/width, make([]float64, (c.Rows+63)/64*width)
+			}
+			add(step)
+			return step.Dst
+		}
 	}
 	h, d, heads, longest := matrix(s.hidden), matrix(s.hidden), s.kv*s.shared, c.Longest()
 	c.States, c.Given = draw(c.Rows*s.hidden), []kernel.Carried{{Matrix: d, Data: draw(c.Rows * s.hidden)}}
@@ -259,8 +287,7 @@ func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.C
 	add(&kernel.GateBackStep{Matrix: gate, By: up, D: dInner})
 	dy := back(lg, gate)
 	add(&kernel.AddStep{Dst: dy, Src: back(lu, up)})
-	dAfter := matrix(s.hidden)
-	normBack2(dy, dAfter)
+	dAfter := normBack2(dy)
 	add(&kernel.AddStep{Dst: dAfter, Src: d})
 	do, together := back(lo, dAfter), max(1, 128/s.shared)
 	w := &kernel.AttendBackStep{Queries: q, Keys: k, Values: v, Weights: weights, Out: o, DOut: do, Scores: matrix(heads * longest),
@@ -269,11 +296,10 @@ func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.C
 	add(w)
 	turn(w.DQueries, heads)
 	turn(w.DKeys, s.kv)
-	queryBack(w.DQueries, w.DQueries)
-	c.Result = back(lq, w.DQueries)
+	c.Result = back(lq, queryBack(w.DQueries))
 	add(&kernel.AddStep{Dst: c.Result, Src: back(lk, w.DKeys)})
 	add(&kernel.AddStep{Dst: c.Result, Src: back(lv, w.DValues)})
-	normBack(c.Result, c.Result)
+	c.Result = normBack(c.Result)
 	c.Out = make([]float32, c.Rows*s.hidden)
 	return c
 }
@@ -281,7 +307,7 @@ func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.C
 // backOf is the way through a layer and back, of random sizes. Calls with the same number return equal ones.
 func backOf(seed uint64) *kernel.Chain {
 	r := rand.New(rand.NewPCG(11, seed))
-	s := layerSize{hidden: 1 + r.IntN(90), wide: 1 + r.IntN(300), kv: 1 + r.IntN(3), shared: 1 + r.IntN(4), dim: 2 * (1 + r.IntN(80))}
+	s := layerSize{hidden: 1 + r.IntN(90), wide: 1 + r.IntN(300), kv: 1 + r.IntN(3), shared: 1 + r.IntN(4), dim: 2 * (1 + r.IntN(80)), gammas: seed%4 >= 2}
 	longest := 1 + r.IntN(200)
 	switch seed % 4 {
 	case 1:

@@ -112,6 +112,7 @@ const (
 	parts
 	joins
 	normBacks
+	gammaBacks
 	gateBacks
 	queryBacks
 	keyBacks
@@ -119,7 +120,7 @@ const (
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
 	"rotates", "keeps", "attends", "gates", "wholes",
-	"parts", "joins", "normBacks", "gateBacks", "queryBacks", "keyBacks"}
+	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {

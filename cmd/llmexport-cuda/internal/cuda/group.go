@@ -82,6 +82,9 @@ func (g *Group) Compute(w kernel.Work) bool {
 			card := g.homeOfAll(w.Moments)
 			return card != nil && card.Compute(w)
 		}
+		if slices.ContainsFunc(w.Steps, func(s kernel.Step) bool { x, ok := s.(*kernel.NormBackStep); return ok && x.Sums != nil }) {
+			break // sums of windows that follow one another
+		}
 		return g.split(w, len(w.Windows), 1, func(lo, hi int) kernel.Work { return windowsOf(w, lo, hi) }, nil)
 	}
 	return g.turn().Compute(w)

@@ -158,7 +158,7 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 	}
 	p.places = bring(integers(places))
 	p.windows = bring(integers(append(starts, lengths...)))
-	p.vectors, p.spans = map[*float32]uint64{}, map[kernel.Step]uint64{}
+	p.vectors, p.spans, p.gammas = map[*float32]uint64{}, map[kernel.Step]uint64{}, map[kernel.Step][2]uint64{}
 	vector := func(f kernel.Factor) {
 		if len(f.Data) == 0 || f.Version != 0 {
 			return
@@ -181,6 +181,9 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 			vector(x.Gamma)
 		case *kernel.NormBackStep:
 			vector(x.Gamma)
+			if x.Sums != nil {
+				p.gammas[x] = [2]uint64{l.take(2 * c.Rows * c.Widths[x.X] / len(x.Gamma.Data)), l.take(2 * len(x.Sums))}
+			}
 		case *kernel.LinearStep:
 			vector(x.Bias)
 		case *kernel.RotateStep:
@@ -218,6 +221,24 @@ func (e *Engine) attendWhole(s uintptr, c *kernel.Chain, p *spot, x *kernel.Atte
 	}
 	e.added[wholes] = uint32(4 * wholeRows * width)
 	return e.launch(s, wholes, x.Heads*((n+wholeRows-1)/wholeRows), len(c.Windows), unsafe.Pointer(&a))
+}
+
+// normBack is the way back through a norm, and brings sums of the gradients of its factors.
+func (e *Engine) normBack(s uintptr, c *kernel.Chain, p *spot, x *kernel.NormBackStep) bool {
+	gamma, ok := e.vector(p, x.Gamma)
+	width, m := int32(len(x.Gamma.Data)), p.matrices
+	runs, eps, at := int32(c.Rows*c.Widths[x.X])/width, x.Eps, p.gammas[x]
+	if !ok || !e.launch(s, normBacks, (int(runs)+7)/8, 1, unsafe.Pointer(&m[x.Dst]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&m[x.X]),
+		unsafe.Pointer(&gamma), unsafe.Pointer(&at[0]), unsafe.Pointer(&runs), unsafe.Pointer(&width), unsafe.Pointer(&eps)) {
+		return false
+	}
+	if x.Sums == nil {
+		return true
+	}
+	span, spans := int32(x.Span), len(x.Sums)/int(width)
+	return e.launch(s, gammaBacks, (int(width)+255)/256, spans, unsafe.Pointer(&at[1]), unsafe.Pointer(&m[x.Src]), unsafe.Pointer(&m[x.X]),
+		unsafe.Pointer(&at[0]), unsafe.Pointer(&runs), unsafe.Pointer(&width), unsafe.Pointer(&span)) &&
+		e.download(s, values(unsafe.Slice((*float32)(unsafe.Pointer(&x.Sums[0])), 2*len(x.Sums))), at[1])
 }
 
 // attendBack is the way back.

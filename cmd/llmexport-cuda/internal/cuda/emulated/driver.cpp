@@ -176,7 +176,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS };
+              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -193,7 +193,7 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gateBacks", "queryBacks", "keyBacks"};
+                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks"};
   for (int i = 0; i < KEY_BACKS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
@@ -322,9 +322,17 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
   }
   case NORM_BACKS: {
     auto d = arg<float*>(a, 1), x = arg<float*>(a, 2), gamma = arg<float*>(a, 3);
-    int runs = arg<int>(a, 4), width = arg<int>(a, 5);
-    auto eps = arg<float>(a, 6);
-    g = [=] { normBacks(dst, d, x, gamma, runs, width, eps); };
+    auto roots = arg<double*>(a, 4);
+    int runs = arg<int>(a, 5), width = arg<int>(a, 6);
+    auto eps = arg<float>(a, 7);
+    g = [=] { normBacks(dst, d, x, gamma, roots, runs, width, eps); };
+    break;
+  }
+  case GAMMA_BACKS: {
+    auto sums = arg<double*>(a, 0), roots = arg<double*>(a, 3);
+    auto d = arg<float*>(a, 1), x = arg<float*>(a, 2);
+    int runs = arg<int>(a, 4), width = arg<int>(a, 5), span = arg<int>(a, 6);
+    g = [=] { gammaBacks(sums, d, x, roots, runs, width, span); };
     break;
   }
   case QUERY_BACKS: case KEY_BACKS: {

@@ -47,9 +47,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) norms(float* dst, const fl
 }
 
 // normBacks turns d, gradients of the results of norms, into those of what they read, x. A warp takes a run: four lanes the sum of squares, four
-// the product of gradients with x.
+// the product of gradients with x. roots gets what x is multiplied by, unless it is null.
 extern "C" __global__ void __launch_bounds__(THREADS)
-normBacks(float* dst, const float* d, const float* x, const float* gamma, int runs, int width, float eps) {
+normBacks(float* dst, const float* d, const float* x, const float* gamma, double* roots, int runs, int width, float eps) {
   __shared__ double sums[THREADS / 32][8];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, run = blockIdx.x * (THREADS / 32) + warp, whole = width & ~3;
   x += (size_t)run * width;
@@ -69,7 +69,19 @@ normBacks(float* dst, const float* d, const float* x, const float* gamma, int ru
   if (run >= runs) return;
   const double* s = sums[warp];
   double mean = (s[0] + s[1] + s[2] + s[3]) / width, dot = (s[4] + s[5] + s[6] + s[7]) / width, r = 1 / sqrt(mean + (double)eps), c = dot * r * r;
+  if (roots && lane == 0) roots[run] = r;
   for (int i = lane; i < width; i += 32) dst[(size_t)run * width + i] = (float)(r * ((double)(gamma[i] * d[i]) - (double)x[i] * c));
+}
+
+// gammaBacks adds gradients of gamma over `span` runs: a block those of 256 elements.
+extern "C" __global__ void __launch_bounds__(THREADS)
+gammaBacks(double* sums, const float* d, const float* x, const double* roots, int runs, int width, int span) {
+  int i = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * span, end = runs - first < span ? runs : first + span;
+  if (i >= width) return;
+  double s = 0;
+  #pragma unroll 8
+  for (int run = first; run < end; run++) s += (double)x[(size_t)run * width + i] * roots[run] * (double)d[(size_t)run * width + i];
+  sums[(size_t)blockIdx.y * width + i] = s;
 }
 
 // thin multiplies m rows of x [m][k] by the n rows of b, panels, and adds bias [n] or 0. A block takes 32 rows of either, and four segments
