@@ -39,6 +39,11 @@ func (b *branch) common() (groups [][]*arch.Linear) {
 	return b.block.inputs()
 }
 
+// adds reports whether the output of the block, at most normalised, is added to the states that it reads, and nothing else is done.
+func (b *branch) adds() bool {
+	return !b.Parallel && b.SumNorm == nil && b.Factors.Tensor == "" && b.Gain.Tensor == "" && (b.Scale == 0 || b.Scale == 1)
+}
+
 // Branch is a branch of a loaded or opened layer, or a part of one whose block is a sum. Its methods divide [Layer.Forward] into steps:
 // for a block with a last linear layer [Branch.Read], for a [Mixture] its methods, for a sum the steps of its parts, and then
 // [Branch.Add]. Branches that are parallel read the same states, before anything is added to them.

@@ -72,7 +72,7 @@ func (r *course) add(s ...kernel.Step) { r.Steps = append(r.Steps, s...) }
 
 // branch adds a branch that changes the states, and reports whether devices compute it.
 func (r *course) branch(ctx context.Context, b *branch) (bool, error) {
-	if b.Parallel || b.SumNorm != nil || b.Factors.Tensor != "" || b.Gain.Tensor != "" || b.Scale != 0 && b.Scale != 1 {
+	if !b.adds() {
 		return false, nil
 	}
 	out, ok, err := r.output(ctx, b, 0)

@@ -107,7 +107,7 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 // branchBack adds a branch for the states at, which become those after it if more follows, and its way back. It reports whether devices compute it.
 func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) (bool, error) {
 	last := b.block.last()
-	if b.Parallel || b.SumNorm != nil || b.Gain.Tensor != "" || !b.Plain() || last == nil || last.Clip != nil {
+	if !b.adds() || last == nil || last.Clip != nil {
 		return false, nil
 	}
 	before := *at
@@ -115,16 +115,22 @@ func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) 
 	if !ok || err != nil {
 		return ok, err
 	}
+	block, out := r.way.block, 0
+	if more || b.PostNorm != nil {
+		out = r.fresh(r.model.decoder.Hidden)
+		if ok, err := r.linear(ctx, out, read, last); !ok || err != nil {
+			return ok, err
+		}
+	}
 	if more {
-		*at = r.fresh(r.model.decoder.Hidden)
-		if ok, err := r.linear(ctx, *at, read, last); !ok || err != nil {
+		if *at, ok, err = r.normed(out, b.PostNorm); !ok || err != nil {
 			return ok, err
 		}
 		r.add(&kernel.AddStep{Dst: *at, Src: before})
 	}
-	block := r.way.block
 	r.way.turns = append(r.way.turns, func(d int) int {
-		dx := block(r.gather(read, linearBack{last, d}))
+		dy := r.normBack(d, out, b.PostNorm)
+		dx := block(r.gather(read, linearBack{last, dy}))
 		dx = r.normBack(dx, before, b.Norm)
 		r.add(&kernel.AddStep{Dst: dx, Src: d})
 		return dx
@@ -171,9 +177,9 @@ func (r *course) normBack(d, x int, n *arch.Norm) int {
 		return d
 	}
 	read := r.held.norm(n)
-	s := &kernel.NormBackStep{Dst: d, Src: d, X: x, Gamma: r.vector(read.Gamma), Eps: read.Eps}
+	s := &kernel.NormBackStep{Dst: r.next(d), Src: d, X: x, Gamma: r.vector(read.Gamma), Eps: read.Eps}
 	if width := len(read.Gamma); r.way.norms {
-		s.Dst, s.Span = r.next(d), gradientTokens*r.Widths[d]/width
+		s.Span = gradientTokens * r.Widths[d] / width
 		s.Sums = make([]float64, (r.Rows+gradientTokens-1)/gradientTokens*width)
 		r.way.seen = append(r.way.seen, visit{norm: read, sums: s.Sums})
 	}
