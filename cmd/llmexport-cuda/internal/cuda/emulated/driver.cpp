@@ -36,7 +36,7 @@ static ucontext_t first[threads]; // where fibers begin; later jumps need no cal
 static jmp_buf home, fiber[threads];
 static bool begun[threads], done[threads];
 static int current;
-enum Wait : char { NOTHING, WARP, BLOCK };
+enum Wait : char { NOTHING, WARP, BLOCK, BARRIER }; // the last one and those after it are barriers by number
 static Wait waits[threads]; // what each waits for
 static void pause(Wait w) {
   waits[current] = w;
@@ -44,6 +44,22 @@ static void pause(Wait w) {
 }
 static void __syncthreads() { pause(BLOCK); }
 static void __syncwarp() { pause(WARP); }
+// at is how many threads are at each barrier.
+static int at[16];
+static bool complete(int barrier, int of) {
+  if (++at[barrier] < of) return false;
+  for (Wait& w : waits) if (w == BARRIER + barrier) w = NOTHING;
+  at[barrier] = 0;
+  return true;
+}
+static void arrive(int barrier, int of) {
+  __syncwarp();
+  complete(barrier, of);
+}
+static void meet(int barrier, int of) {
+  __syncwarp();
+  if (!complete(barrier, of)) pause(Wait(BARRIER + barrier));
+}
 // Threads of a warp tell each other values.
 template <class T> static T* told(T x) {
   static T all[threads];
@@ -110,7 +126,7 @@ static __attribute__((noinline)) void resume() {
   setcontext(&first[current]);
 }
 
-// release lets threads go on for which all others of the warp, or of the block, wait, too. It reports whether there are any.
+// release lets threads go on for which all others of the warp, or of the block, wait, too. It reports whether any go on.
 static bool release() {
   auto all = [](int lo, int hi, Wait w) {
     bool any = false;
@@ -122,6 +138,7 @@ static bool release() {
     return any;
   };
   bool any = false;
+  for (int t = 0; t < threads; t++) any |= !done[t] && !waits[t]; // those of a barrier
   for (int t = 0; t < threads; t += 32) any |= all(t, t + 32, WARP);
   return any || all(0, threads, BLOCK);
 }

@@ -20,6 +20,15 @@ __device__ __forceinline__ void copy16(float4* to, const float* from) {
 }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+// meet waits until so many threads are at a barrier, whole warps, and arrive is one of them and goes on. Barrier 0 is __syncthreads.
+__device__ __forceinline__ void meet(int barrier, int threads) {
+  __syncwarp();
+  asm volatile("bar.sync %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive(int barrier, int threads) {
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
 // added is the shared memory that a launch adds.
 __device__ __forceinline__ float4* added() {
   extern __shared__ float4 memory[];

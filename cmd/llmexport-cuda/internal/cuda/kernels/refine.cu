@@ -71,18 +71,29 @@ extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int l
 // ordinary is whether products with x and its inverse are neither infinite nor denormal.
 __device__ __forceinline__ bool ordinary(float x) { return x >= 0x1p-40f && x <= 0x1p40f; }
 
+// Barriers of the warps that move rows: the gradient of the next row is there, and the changes of 32 columns of the present one.
+enum { GRADIENT = 1, CHANGE };
+
 // Moving is what the threads of `moves` share.
 struct Moving {
   float4 values[2 * WIDEST * (ROWS / 4 + 1)]; // see Panel
-  float4 outputs[THREADS / 32][ROWS];   // of a warp, 4 rows of 32
+  float4 outputs[THREADS / 32][ROWS];         // of a warp, 4 rows of 32
+  float4 couplings[ROWS][ROWS / 4 + 1];       // of every row of a panel of rows with those after it
   float4 change[WIDEST / 4];
+  float gradient[WIDEST]; // of the row whose turn it is
   double terms[2][WIDEST];
   unsigned rows[2]; // which rows of the present panel and of the one before have moved
+  int any;          // whether the present row has
 };
 
 // Panel is a panel of 32 C columns at most: a lane has every 32nd of them. The square is in shared memory if it is KEPT there: beside the
 // changes of rows, or where these need all of that in memory that the launch adds.
+//
+// The first warp decides how rows move. C warps have 32 columns each: they add up what the changes of the row whose turn it is do to these
+// columns while the next 32 columns are decided, and keep the gradients of the rows after it. The others tell the rows below the panel of
+// rows what the panel before did.
 template <int C, bool KEPT> struct Panel {
+  static const int TEAM = 32 * (C + 1); // threads that move a row
   Refinement k;
   Run u;
   Moving* s;
@@ -104,21 +115,33 @@ template <int C, bool KEPT> struct Panel {
         if (i % (32 * C) < width) kept()[i] = damped(k, h, i / (32 * C), i % (32 * C));
   }
 
+  // Pushed are four rows that a warp pushes: of the moments with the rows that moved a lane has one, of the gradients every 32nd column.
+  struct Pushed { float outputs[4], gradient[4][C]; };
+  __device__ __forceinline__ Pushed pushed(int from, int row, int hi) {
+    Pushed x;
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+      bool in = row + i < hi;
+      x.outputs[i] = in ? u.outputs[(size_t)(row + i) * u.rows + from + lane] : 0.f;
+      #pragma unroll
+      for (int c = 0; c < C; c++) x.gradient[i][c] = in && c * 32 + lane < width ? u.gradient[(size_t)(row + i) * width + c * 32 + lane] : 0.f;
+    }
+    return x;
+  }
+
   // push adds to the gradients of rows lo to hi-1 what the moves of the 32 rows from `from` on do to them. `warps` warps share the rows.
   __device__ __forceinline__ void push(int from, int turn, int lo, int hi, int w, int warps) {
+    Pushed next = pushed(from, lo + 4 * w, hi);
     for (int row = lo + 4 * w; row < hi; row += 4 * warps) {
+      Pushed x = next;
+      next = pushed(from, row + 4 * warps, hi); // they come meanwhile
+      float sum[4][C];
       #pragma unroll
-      for (int i = 0; i < 4; i++)
-        ((float*)s->outputs[warp])[i * ROWS + lane] = row + i < hi ? u.outputs[(size_t)(row + i) * u.rows + from + lane] : 0.f;
-      float sum[4][C], before[4][C]; // before comes meanwhile
-      float* g = u.gradient + (size_t)row * width + lane;
-      #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < 4; i++) {
+        ((float*)s->outputs[warp])[i * ROWS + lane] = x.outputs[i];
         #pragma unroll
-        for (int c = 0; c < C; c++) {
-          sum[i][c] = 0.f;
-          before[i][c] = row + i < hi && c * 32 + lane < width ? g[i * width + c * 32] : 0.f;
-        }
+        for (int c = 0; c < C; c++) sum[i][c] = 0.f;
+      }
       __syncwarp();
       #pragma unroll 2
       for (int q = 0; q < ROWS / 4; q++) {
@@ -127,26 +150,27 @@ template <int C, bool KEPT> struct Panel {
         for (int c = 0; c < C; c++) v[c] = turned(turn, c)[q];
         #pragma unroll
         for (int i = 0; i < 4; i++) {
-          float4 x = s->outputs[warp][i * ROWS / 4 + q];
+          float4 y = s->outputs[warp][i * ROWS / 4 + q];
           #pragma unroll
           for (int c = 0; c < C; c++) {
-            sum[i][c] = __fmaf_rn(x.x, v[c].x, sum[i][c]); sum[i][c] = __fmaf_rn(x.y, v[c].y, sum[i][c]);
-            sum[i][c] = __fmaf_rn(x.z, v[c].z, sum[i][c]); sum[i][c] = __fmaf_rn(x.w, v[c].w, sum[i][c]);
+            sum[i][c] = __fmaf_rn(y.x, v[c].x, sum[i][c]); sum[i][c] = __fmaf_rn(y.y, v[c].y, sum[i][c]);
+            sum[i][c] = __fmaf_rn(y.z, v[c].z, sum[i][c]); sum[i][c] = __fmaf_rn(y.w, v[c].w, sum[i][c]);
           }
         }
       }
+      float* g = u.gradient + (size_t)row * width + lane;
       #pragma unroll
       for (int i = 0; i < 4; i++)
         #pragma unroll
         for (int c = 0; c < C; c++)
-          if (row + i < hi && c * 32 + lane < width) g[i * width + c * 32] = before[i][c] + sum[i][c];
+          if (row + i < hi && c * 32 + lane < width) g[i * width + c * 32] = x.gradient[i][c] + sum[i][c];
       __syncwarp();
     }
   }
 
-  // Row is what a warp needs to move a row.
+  // Row is what a warp needs to move a row, besides its gradient.
   struct Row {
-    float gradient[C], kq[C], code[C], scale, zero, curve, coupling; // the coupling with row `lane` of the panel of rows
+    float kq[C], code[C], scale, zero, curve;
     double fits[2];
   };
   __device__ __forceinline__ Row row(int from, int r, int blocks) {
@@ -156,14 +180,12 @@ template <int C, bool KEPT> struct Panel {
     for (int c = 0; c < C; c++) {
       int j = c * 32 + lane;
       bool in = j < width;
-      x.gradient[c] = in ? u.gradient[row * width + j] : 0.f;
       x.kq[c] = in ? u.kq[row * width + j] : 0.f;
       x.code[c] = in ? (float)u.code[row * k.cols + lo + j] : 0.f;
     }
     x.scale = u.scale[at];
     x.zero = u.zero ? u.zero[at] : 0.f;
     x.curve = u.outputs[row * u.rows + row];
-    x.coupling = lane < r ? u.outputs[row * u.rows + from + lane] : 0.f;
     x.fits[0] = u.fits[row * 2];
     x.fits[1] = u.fits[row * 2 + 1];
     return x;
@@ -205,13 +227,13 @@ template <int C, bool KEPT> struct Panel {
     return 0 + sum;
   }
 
-  // move moves the rows of a panel of rows, one after the other, with a warp, and returns which have moved.
-  __device__ __forceinline__ unsigned move(int from, int turn) {
+  // decide moves the rows of a panel of rows, one after the other, with a warp, and returns which have moved.
+  __device__ __forceinline__ unsigned decide(int from) {
     Descent d;
     d.half = k.half;
     d.zero = u.zero;
     int count = u.rows - from < ROWS ? u.rows - from : ROWS, blocks = k.cols / width;
-    float *change = (float*)s->change, *couplings = (float*)s->outputs[warp], sums[C], diagonal[C], flats[C];
+    float sums[C], diagonal[C], flats[C];
     float mid = (float)(1 << (k.bits - 1)), least = -mid, most = mid - 1, unknown = __uint_as_float(0x7fffffffu);
     double total = k.totals[lo / width];
     #pragma unroll
@@ -226,31 +248,16 @@ template <int C, bool KEPT> struct Panel {
     for (int r = 0; r < count; r++) {
       Row x = next;
       if (r + 1 < count) next = row(from, r + 1, blocks); // it comes meanwhile
-      float* g = x.gradient;
-      // What the rows of the panel before it do to its gradient.
-      couplings[lane] = x.coupling;
-      __syncwarp();
-      for (int p = 0; p < r; p += 8) {
-        float4 v[2][C], x[2] = {s->outputs[warp][p / 4], s->outputs[warp][p / 4 + 1]};
-        #pragma unroll
-        for (int c = 0; c < C; c++) {
-          v[0][c] = turned(turn, c)[p / 4];
-          v[1][c] = turned(turn, c)[p / 4 + 1];
-        }
-        unsigned those = moved >> p;
-        #pragma unroll
-        for (int i = 0; i < 2; i++)
-          #pragma unroll
-          for (int c = 0; c < C; c++) {
-            g[c] = those & 1 << 4 * i ? g[c] + v[i][c].x * x[i].x : g[c];
-            g[c] = those & 2 << 4 * i ? g[c] + v[i][c].y * x[i].y : g[c];
-            g[c] = those & 4 << 4 * i ? g[c] + v[i][c].z * x[i].z : g[c];
-            g[c] = those & 8 << 4 * i ? g[c] + v[i][c].w * x[i].w : g[c];
-          }
-      }
-      // The scale and the zero term.
+      float g[C], before[C], level = 1.f / x.curve;
       #pragma unroll
-      for (int c = 0; c < C; c++) x.code[c] -= mid;
+      for (int c = 0; c < C; c++) {
+        x.code[c] -= mid;
+        before[c] = x.scale * x.code[c] + x.zero;
+      }
+      meet(GRADIENT, TEAM);
+      #pragma unroll
+      for (int c = 0; c < C; c++) g[c] = s->gradient[c * 32 + lane];
+      // The scale and the zero term.
       double slope = slopes(x.code, g) / (double)x.curve;
       double f[4] = {__shfl_sync(~0u, slope, 0), __shfl_sync(~0u, slope, 16), x.fits[0], x.fits[1]};
       float scale = x.scale, zero = x.zero;
@@ -264,7 +271,7 @@ template <int C, bool KEPT> struct Panel {
         }
       }
       // The codes, 32 columns at a time. Until one moves all of these decide at once; the first that moves does, and those after it decide again.
-      float inverse = 1.f / scale, flat = 1.f / x.curve * inverse, q[C];
+      float inverse = 1.f / scale, flat = level * inverse, q[C];
       if (!ordinary(x.curve) || !ordinary(fabsf(scale))) flat = unknown;
       #pragma unroll
       for (int c = 0; c < C; c++) q[c] = x.code[c];
@@ -298,72 +305,113 @@ template <int C, bool KEPT> struct Panel {
           start = i + 1;
           any = true;
         }
+        ((float*)s->change)[c * 32 + lane] = scale * q[c] + zero - before[c];
+        if (c == C - 1 && lane == 0) s->any = any;
+        arrive(CHANGE + c, TEAM);
       }
       // What has changed.
       size_t row = from + r;
       #pragma unroll
       for (int c = 0; c < C; c++) {
         int j = c * 32 + lane;
-        float v = any ? -(x.scale * x.code[c] + x.zero) + (scale * q[c] + zero) : 0.f;
         if (j >= width) continue;
-        u.change[row * width + j] = change[j] = v;
+        u.change[row * width + j] = any ? scale * q[c] + zero - before[c] : 0.f;
         if (any) u.code[row * k.cols + lo + j] = (unsigned char)(q[c] + mid);
       }
       if (any && lane == 0) {
         u.scale[row * blocks + lo / width] = scale;
         if (u.zero) u.zero[row * blocks + lo / width] = zero;
       }
-      __syncwarp();
-      float sum[C];
-      #pragma unroll
-      for (int c = 0; c < C; c++) sum[c] = 0.f;
-      if (any) {
-        moved |= 1u << r;
-        int p = 0;
-        #pragma unroll(C <= 2 ? 8 : KEPT ? 4 : 2)
-        for (; p + 4 <= width; p += 4) {
-          float4 v = s->change[p / 4];
-          #pragma unroll
-          for (int c = 0; c < C; c++) {
-            int j = c * 32 + lane < width ? c * 32 + lane : 0;
-            sum[c] = __fmaf_rn(v.x, square(p, j), sum[c]); sum[c] = __fmaf_rn(v.y, square(p + 1, j), sum[c]);
-            sum[c] = __fmaf_rn(v.z, square(p + 2, j), sum[c]); sum[c] = __fmaf_rn(v.w, square(p + 3, j), sum[c]);
-          }
-        }
-        for (; p < width; p++) {
-          #pragma unroll
-          for (int c = 0; c < C; c++) sum[c] = __fmaf_rn(change[p], square(p, c * 32 + lane < width ? c * 32 + lane : 0), sum[c]);
-        }
-      }
-      #pragma unroll
-      for (int c = 0; c < C; c++) ((float*)turned(turn, c))[r] = sum[c];
-      __syncwarp();
+      if (any) moved |= 1u << r;
     }
     return moved;
   }
 
-  // all moves all rows. While one warp moves a panel of rows, the others let the rows below it know what the panel before it did.
-  __device__ __forceinline__ void all(int sweep) {
-    const int warps = THREADS / 32;
-    unsigned any = 0;
-    keep();
+  // tell has 32 columns of a panel of rows: it turns their changes, and keeps the gradients of the rows after the one whose turn it is.
+  __device__ __forceinline__ void tell(int from, int turn, int part, const float* column) {
+    int count = u.rows - from < ROWS ? u.rows - from : ROWS, j = part * 32 + lane;
+    float g[ROWS + 1], *to = (float*)turned(turn, part);
+    #pragma unroll
+    for (int i = 0; i <= ROWS; i++) g[i] = i < count && j < width ? u.gradient[(size_t)(from + i) * width + j] : 0.f;
+    s->gradient[j] = g[0];
+    arrive(GRADIENT, TEAM);
+    for (int r = 0; r < count; r++) {
+      float sum = 0.f;
+      #pragma unroll
+      for (int c = 0; c < C; c++) {
+        meet(CHANGE + c, TEAM);
+        const float* x = column + c * 32;
+        float4* v = s->change + c * 8;
+        if (c * 32 + 32 <= width)
+          #pragma unroll
+          for (int p = 0; p < 32; p += 4) {
+            float4 y = v[p / 4];
+            sum = __fmaf_rn(y.x, x[p], sum); sum = __fmaf_rn(y.y, x[p + 1], sum);
+            sum = __fmaf_rn(y.z, x[p + 2], sum); sum = __fmaf_rn(y.w, x[p + 3], sum);
+          }
+        else
+          #pragma unroll 1
+          for (int p = c * 32; p < width; p++) sum = __fmaf_rn(((float*)s->change)[p], j < width ? square(p, j) : 0.f, sum);
+      }
+      bool any = s->any;
+      const float4* couplings = s->couplings[r];
+      #pragma unroll
+      for (int i = 0; i < ROWS; i += 4) {
+        float4 x = couplings[i / 4];
+        g[i] = any ? g[i + 1] + sum * x.x : g[i + 1];
+        if (i == 0 && r + 1 < count) { // the next row waits for it
+          s->gradient[j] = g[0];
+          arrive(GRADIENT, TEAM);
+        }
+        if (i + 2 <= ROWS) g[i + 1] = any ? g[i + 2] + sum * x.y : g[i + 2];
+        if (i + 3 <= ROWS) g[i + 2] = any ? g[i + 3] + sum * x.z : g[i + 3];
+        if (i + 4 <= ROWS) g[i + 3] = any ? g[i + 4] + sum * x.w : g[i + 4];
+      }
+      to[r] = any ? sum : 0.f;
+    }
+  }
+
+  // each calls f for every panel of rows, when their gradients are known.
+  template <class F> __device__ __forceinline__ void each(F f) {
     for (int from = 0, turn = 0; from < u.rows; from += ROWS, turn ^= 1) {
       int before = from - ROWS, below = from + ROWS < u.rows ? from + ROWS : (int)u.rows;
       bool known = from == 0 || !s->rows[turn ^ 1];
-      if (!known) push(before, turn ^ 1, from, below, warp, warps);
-      __syncthreads();
-      if (warp == 0) {
-        unsigned moved = move(from, turn);
-        any |= moved;
-        if (lane == 0) s->rows[turn] = moved;
-      } else if (!known) {
-        push(before, turn ^ 1, below, u.rows, warp - 1, warps - 1);
+      if (!known) push(before, turn ^ 1, from, below, warp, THREADS / 32);
+      for (int i = threadIdx.x; i < ROWS * ROWS; i += THREADS) {
+        int row = from + i / ROWS, to = row + 1 + i % ROWS;
+        ((float*)s->couplings[i / ROWS])[i % ROWS] = to < below ? u.outputs[(size_t)to * u.rows + row] : 0.f;
       }
       __syncthreads();
+      f(from, below, turn, known);
+      __syncthreads();
     }
-    if (threadIdx.x) return;
-    u.moved[k.sweeps] = any != 0;
-    if (any) u.moved[sweep] = 1;
+  }
+
+  // all moves all rows.
+  __device__ __forceinline__ void all(int sweep) {
+    const int others = THREADS / 32 - C - 1;
+    keep();
+    if (warp == 0) {
+      unsigned any = 0;
+      each([&](int from, int below, int turn, bool known) {
+        unsigned moved = decide(from);
+        any |= moved;
+        if (lane == 0) s->rows[turn] = moved;
+      });
+      if (lane) return;
+      u.moved[k.sweeps] = any != 0;
+      if (any) u.moved[sweep] = 1;
+    } else if (warp <= C) {
+      float column[32 * C];
+      int j = (warp - 1) * 32 + lane;
+      #pragma unroll
+      for (int p = 0; p < 32 * C; p++) column[p] = p < width && j < width ? damped(k, h, p, j) : 0.f;
+      each([&](int from, int below, int turn, bool known) { tell(from, turn, warp - 1, column); });
+    } else {
+      each([&](int from, int below, int turn, bool known) {
+        if (!known) push(from - ROWS, turn ^ 1, below, u.rows, warp - C - 1, others);
+      });
+    }
   }
 };
 
