@@ -21,6 +21,7 @@ type driver struct {
 	retain        func(ctx *uintptr, d int32) int32
 	setCurrent    func(ctx uintptr) int32
 	newStream     func(s *uintptr, flags uint32) int32
+	firstStream   func(s *uintptr, flags uint32, priority int32) int32
 	newEvent      func(e *uintptr, flags uint32) int32
 	record        func(e, stream uintptr) int32
 	await         func(e uintptr) int32
@@ -48,7 +49,8 @@ func open(library string) (*driver, error) {
 		"cuInit": &d.initialize, "cuDriverGetVersion": &d.driverVersion, "cuDeviceGetCount": &d.count, "cuDeviceGet": &d.device,
 		"cuDeviceGetName": &d.name, "cuDeviceGetAttribute": &d.attribute, "cuDeviceTotalMem_v2": &d.totalMemory,
 		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent,
-		"cuStreamCreate": &d.newStream, "cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
+		"cuStreamCreate": &d.newStream, "cuStreamCreateWithPriority": &d.firstStream,
+		"cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
 		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
 		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory,
 		"cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,

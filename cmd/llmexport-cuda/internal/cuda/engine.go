@@ -28,8 +28,9 @@ const (
 	pieceBytes = 1 << 30
 	// outOfMemory is what the driver says then.
 	outOfMemory = 2
-	// apart makes streams that wait for no other, withoutTiming events that only order.
-	apart, withoutTiming = 1, 2
+	// apart makes streams that wait for no other, withoutTiming events that only order; blocks of a stream that is first begin before those
+	// of others.
+	apart, withoutTiming, first = 1, 2, -5
 	// addedMemory is an attribute: how many bytes of shared memory launches of a kernel may add.
 	addedMemory = 8
 	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
@@ -77,6 +78,8 @@ type Engine struct {
 
 	streams  [lanes]uintptr
 	feeds    []uintptr // of feedbacks that run at the same time
+	courses  []course  // that are idle
+	taken    uint64    // bytes of work that goes on beside other work
 	done     uintptr   // an event: results that stay are those of all products so far
 	up, down []*slot
 	slot     int // bytes

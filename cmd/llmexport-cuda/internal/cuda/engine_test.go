@@ -605,7 +605,8 @@ func failAt(e *Engine, call int, f func() bool) bool {
 		return r
 	}
 	e.driver = &driver{
-		setCurrent: whole.setCurrent, newStream: whole.newStream, newEvent: whole.newEvent, allocHost: whole.allocHost, after: whole.after, free: whole.free,
+		setCurrent: whole.setCurrent, newStream: whole.newStream, firstStream: whole.firstStream, newEvent: whole.newEvent, allocHost: whole.allocHost,
+		after: whole.after, free: whole.free,
 		alloc: func(p *uint64, n uint64) int32 { return rc(whole.alloc(p, n)) },
 		toDevice: func(to uint64, from unsafe.Pointer, n uint64, s uintptr) int32 {
 			return rc(whole.toDevice(to, from, n, s))

@@ -63,7 +63,7 @@ func (e *Engine) stayFactor(version, size uint64, others map[*buffer]uint64) (bu
 	if !ok {
 		return b, false
 	}
-	e.kept[version] = &kept{b, size, e.spent.Products}
+	e.kept[version] = &kept{buffer: b, bytes: size, used: e.spent.Products}
 	if ok = e.room(others); !ok {
 		e.forget(version)
 	}

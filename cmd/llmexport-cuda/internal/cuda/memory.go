@@ -24,6 +24,7 @@ type kept struct {
 	buffer
 	bytes uint64 // of the factor
 	used  int64  // the product that used it last, see Spent
+	uses  int    // how much work goes on with it
 }
 
 // held is a result that stays on the card.
@@ -80,7 +81,7 @@ func (e *Engine) within(need uint64) bool {
 	if e.resident != nil {
 		need += e.resident.memory.size
 	}
-	need += e.passing.size
+	need += e.passing.size + e.taken
 	if need+e.idleBytes() > e.limit {
 		e.drain()
 	}
@@ -100,7 +101,7 @@ func (e *Engine) within(need uint64) bool {
 // oldest is the version of the factor that was used least recently of those that f takes, or 0.
 func (e *Engine) oldest(f func(k *kept) bool) (oldest uint64) {
 	for version, k := range e.kept {
-		if f(k) && (oldest == 0 || k.used < e.kept[oldest].used) {
+		if k.uses == 0 && f(k) && (oldest == 0 || k.used < e.kept[oldest].used) {
 			oldest = version
 		}
 	}
@@ -146,6 +147,28 @@ func (e *Engine) more(n uint64) (b buffer, ok bool) {
 	return b, e.within(need) && e.allocate(&b, n)
 }
 
+// beside makes a buffer for work that goes on beside other work, and buffers of other sizes for its beginning. The caller gives it up with giveUp.
+func (e *Engine) beside(n uint64, others map[*buffer]uint64) (b buffer, ok bool) {
+	for range 2 {
+		if b, ok = e.more(n); ok {
+			if e.taken += b.size; e.room(others) {
+				return b, true
+			}
+			e.giveUp(&b)
+		}
+		for _, s := range e.scratch() { // what this work needs may be less
+			e.release(s)
+		}
+		e.inA = 0
+	}
+	return b, false
+}
+
+func (e *Engine) giveUp(b *buffer) {
+	e.taken -= b.size
+	e.release(b)
+}
+
 // allocate makes a buffer for n bytes: of memory that waits to be used again, as asking the driver takes longer than most products.
 func (e *Engine) allocate(b *buffer, n uint64) bool {
 	b.size = sizeOf(n)
@@ -189,7 +212,7 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 		e.release(&b)
 		return buffer{}, false
 	}
-	e.kept[f.Version] = &kept{b, size, e.spent.Products}
+	e.kept[f.Version] = &kept{buffer: b, bytes: size, used: e.spent.Products}
 	return b, true
 }
 

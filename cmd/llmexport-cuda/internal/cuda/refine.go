@@ -51,31 +51,32 @@ func (l *layout) lay(w *kernel.Refinement, list []kernel.Run) []run {
 type refined struct{ codes, scale, zero []float32 }
 
 // refine moves codes and scales of as many runs at a time as the card has memory for. What the caller has changes only when all of
-// the results have come.
+// the results have come. The card does other work meanwhile.
 func (e *Engine) refine(w *kernel.Refinement) bool {
 	if w.Block > refineColumns {
 		return false
 	}
 	h, ok := e.keep(w.Hessian, w.Cols, w.Cols)
+	if ok {
+		k := e.kept[w.Hessian.Version]
+		k.uses++
+		defer func() { k.uses-- }()
+	}
 	var results []refined
 	for left := w.Runs; len(left) > 0; {
 		n := len(left)
+		var own buffer
 		for ; n > 0 && e.failed == nil; n-- {
-			if e.room(e.refinementSizes(w, left[:n], !ok)) {
+			var fits bool
+			if own, fits = e.beside(e.refinementSizes(w, left[:n], !ok)); fits {
 				break
 			}
 		}
 		if n == 0 || e.failed != nil {
 			return false
 		}
-		at := h
-		if !ok {
-			if at = e.part; !e.bring(at.at, w.Hessian, w.Cols, w.Cols) {
-				return false
-			}
-		}
-		e.inA = 0
-		some, done := e.refineRuns(w, left[:n], at.at)
+		some, done := e.refineRuns(w, left[:n], own.at, h.at, ok)
+		e.giveUp(&own)
 		if !done {
 			return false
 		}
@@ -90,12 +91,12 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 	return true
 }
 
-// refinementSizes are those of the buffers for some runs: what all of them use, and for one at a time its errors and, as rows and in
-// panels, the moments of its outputs.
-func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, hessian bool) map[*buffer]uint64 {
+// refinementSizes are the memory of some runs, and the sizes of the buffers for their beginning: for one at a time its errors and, as rows
+// and in panels, the moments of its outputs.
+func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, hessian bool) (own uint64, sizes map[*buffer]uint64) {
 	var l layout
 	l.shared(w, list)
-	sizes := map[*buffer]uint64{&e.c: uint64(l)}
+	sizes = map[*buffer]uint64{}
 	for _, x := range list {
 		sizes[&e.a] = max(sizes[&e.a], panelBytes(x.Rows, x.Rows))
 		sizes[&e.b] = max(sizes[&e.b], bytesOf(errorsOf(w, x), w.Cols, x.Rows))
@@ -103,7 +104,7 @@ func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, hessia
 	if hessian {
 		sizes[&e.part] = bytesOf(w.Hessian, w.Cols, w.Cols)
 	}
-	return sizes
+	return uint64(l), sizes
 }
 
 // shared places runs, what says where they are, and sums and totals.
@@ -117,9 +118,41 @@ func errorsOf(w *kernel.Refinement, x kernel.Run) kernel.Factor {
 	return kernel.Factor{Data: x.Errors, Layout: kernel.ByPosition, Stride: w.Cols}
 }
 
-// refineRuns refines some runs and returns what they are then.
-func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, hessian uint64) ([]refined, bool) {
-	l, s := layout(e.c.at), e.streams[0]
+// course is a stream of work that goes on beside other work, and the event of its end.
+type course struct{ stream, end uintptr }
+
+// course takes one, which the caller gives back.
+func (e *Engine) course() (c course, ok bool) {
+	if last := len(e.courses) - 1; last >= 0 {
+		c, e.courses = e.courses[last], e.courses[:last]
+		return c, true
+	}
+	return c, e.do("cuStreamCreateWithPriority", e.driver.firstStream(&c.stream, apart, first)) &&
+		e.do("cuEventCreate", e.driver.newEvent(&c.end, withoutTiming))
+}
+
+// ends waits for the end of a course. Others may use the card meanwhile.
+func (e *Engine) ends(c course) bool {
+	e.mu.Unlock()
+	rc := e.driver.await(c.end)
+	e.mu.Lock()
+	return e.do("cuEventSynchronize", rc) && e.failed == nil
+}
+
+// refineRuns refines some runs, in their own memory, and returns what they are then. The Hessian may be kept; otherwise it is brought for them.
+func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, own, hessian uint64, kept bool) ([]refined, bool) {
+	c, ok := e.course()
+	if !ok {
+		return nil, false
+	}
+	defer func() { e.courses = append(e.courses, c) }()
+	if !kept {
+		if hessian = e.part.at; !e.bring(hessian, w.Hessian, w.Cols, w.Cols) {
+			return nil, false
+		}
+	}
+	e.inA = 0
+	l, s := layout(own), e.streams[0]
 	runs, table, sums, totals := l.shared(w, list)
 	longest := 0
 	for i, x := range list {
@@ -134,7 +167,8 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, hessian uin
 		}
 	}
 	if !e.upload(s, table, values(unsafe.Slice((*float32)(unsafe.Pointer(&runs[0])), len(runs)*int(unsafe.Sizeof(run{}))/4))) ||
-		!e.upload(s, sums, values(w.Sums)) || !e.upload(s, totals, values(unsafe.Slice((*float32)(unsafe.Pointer(&w.Totals[0])), 2*len(w.Totals)))) {
+		!e.upload(s, sums, values(w.Sums)) || !e.upload(s, totals, values(unsafe.Slice((*float32)(unsafe.Pointer(&w.Totals[0])), 2*len(w.Totals)))) ||
+		!e.fence(s) || !e.do("cuStreamWaitEvent", e.driver.after(c.stream, e.done, 0)) {
 		return nil, false
 	}
 	k := refinement{runs: table, hessian: hessian, sums: sums, totals: totals, cols: int32(w.Cols), pitch: int32(factorOf(w.Hessian, 0, w.Cols, w.Cols).step),
@@ -149,11 +183,16 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, hessian uin
 	for sweep := range int32(w.Sweeps) {
 		for lo := int32(0); lo < k.cols; lo += k.block {
 			at := []unsafe.Pointer{unsafe.Pointer(&k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)}
-			if !e.launch(s, slopes, blocks, len(runs), at...) || !e.launch(s, moves, len(runs), 1, at...) || !e.launch(s, spread, blocks, len(runs), at...) {
+			if !e.launch(c.stream, slopes, blocks, len(runs), at...) || !e.launch(c.stream, moves, len(runs), 1, at...) ||
+				!e.launch(c.stream, spread, blocks, len(runs), at...) {
 				return nil, false
 			}
 		}
 	}
+	if !e.do("cuEventRecord", e.driver.record(c.end, c.stream)) || kept && !e.ends(c) {
+		return nil, false
+	}
+	s = c.stream
 	results := make([]refined, len(runs))
 	for i, x := range list {
 		r := &results[i]

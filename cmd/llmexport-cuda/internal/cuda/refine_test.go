@@ -3,6 +3,7 @@ package cuda
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
@@ -102,8 +103,9 @@ func TestRefine(t *testing.T) {
 			e = engine(t)
 			e.limit = 0
 			for _, x := range d.Runs {
-				sum := uint64(0)
-				for _, n := range e.refinementSizes(d, []kernel.Run{x}, true) {
+				own, sizes := e.refinementSizes(d, []kernel.Run{x}, true)
+				sum := sizeOf(own)
+				for _, n := range sizes {
 					sum += sizeOf(n)
 				}
 				e.limit = max(e.limit, sum)
@@ -133,6 +135,41 @@ func TestRefine(t *testing.T) {
 	d.Block = refineColumns + 32
 	if e.Compute(d) || e.Err() != nil {
 		t.Errorf("wide blocks: %v", e.Err())
+	}
+}
+
+// TestRefineMeanwhile refines several matrices while the card computes products: all of them have the bits of the CPU.
+func TestRefineMeanwhile(t *testing.T) {
+	e := engine(t)
+	var wait sync.WaitGroup
+	for s := range *shapes / 2 {
+		r := rand.New(rand.NewPCG(16, uint64(s)))
+		d := randomRefinement(r, true, false)
+		d.Hessian.Version = kernel.NewVersion()
+		wait.Go(func() {
+			got, want := cloneRefinement(d), cloneRefinement(d)
+			quant.Refine(want, 1)
+			if !e.Compute(got) || !sameRuns(got, want) {
+				t.Errorf("refinement %d is not that of the CPU, %v", s, e.Err())
+			}
+		})
+		m, n, k := 1+r.IntN(200), 1+r.IntN(200), 1+r.IntN(300)
+		a, b := floats(r, m*k, false), floats(r, k*n, false)
+		wait.Go(func() {
+			got, want := make([]float32, m*n), make([]float32, m*n)
+			kernel.MatMul(want, a, b, m, n, k, n, k, n)
+			for range 20 {
+				clear(got)
+				if !e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{part(a, kernel.ByRow, k,
+					kernel.Factor{Data: b, Layout: kernel.ByPosition, Stride: n, Version: kernel.NewVersion()}, k)}}) || differ(got, want) > 0 {
+					t.Errorf("product %d is not that of the CPU, %v", s, e.Err())
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if e.taken != 0 {
+		t.Errorf("%d bytes are still taken", e.taken)
 	}
 }
 
