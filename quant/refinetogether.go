@@ -16,8 +16,8 @@ type Coupled struct {
 	Outputs *Stats
 }
 
-// RefineTogether refines rows that do not depend on each other at the same time: those of an encoder all at once by the device of this
-// process, if that does it, otherwise on threads that they share. It returns what Refine would return for each.
+// RefineTogether refines rows that do not depend on each other at the same time: by the device of this process, if that does it, those of
+// an encoder all at once, otherwise on threads that they share. It returns what Refine would return for each.
 func RefineTogether(list []Coupled, threads int) []error {
 	failed, runs := make([]error, len(list)), make([]*refinement, len(list))
 	share := (max(1, threads) + len(list) - 1) / max(1, len(list))
@@ -32,16 +32,6 @@ func RefineTogether(list []Coupled, threads int) []error {
 		})
 	}
 	wait.Wait()
-	// groups are the runs of every encoder that go on and are in question.
-	groups := func(in func(r *refinement) bool) map[*feedback][]*refinement {
-		m := map[*feedback][]*refinement{}
-		for i, r := range runs {
-			if r != nil && failed[i] == nil && r.coupled && in(r) {
-				m[r.feedback] = append(m[r.feedback], r)
-			}
-		}
-		return m
-	}
 	for i, r := range runs {
 		if r == nil || failed[i] != nil || !r.needsCodes() {
 			continue
@@ -50,36 +40,60 @@ func RefineTogether(list []Coupled, threads int) []error {
 		failed[i] = r.encode()
 		r.threads = share
 	}
+	groups := map[*feedback][]int{} // the runs of every encoder
+	for i, r := range runs {
+		if r != nil && failed[i] == nil && r.coupled {
+			groups[r.feedback] = append(groups[r.feedback], i)
+		}
+	}
+	for e, group := range groups {
+		wait.Go(func() { e.refineAll(runs, group, failed) })
+	}
+	wait.Wait()
+	return failed
+}
+
+// refineAll refines some runs, and sets the errors of those that fail.
+func (e *feedback) refineAll(runs []*refinement, group []int, failed []error) {
+	each := func(f func(i int)) {
+		var wait sync.WaitGroup
+		for _, i := range group {
+			wait.Go(func() { f(i) })
+		}
+		wait.Wait()
+	}
+	list := func(in func(i int) bool) (some []*refinement) {
+		for _, i := range group {
+			if in(i) {
+				some = append(some, runs[i])
+			}
+		}
+		return some
+	}
 	chosen := map[*refinement]bool{}
-	for e, group := range groups(func(r *refinement) bool { return r.definite }) {
-		if d := e.choice(group); kernel.Offload(d) {
-			for i, r := range group {
+	if definite := list(func(i int) bool { return runs[i].definite }); len(definite) > 0 {
+		if d := e.choice(definite); kernel.Offload(d) {
+			for i, r := range definite {
 				chosen[r] = !d.Runs[i].Left
 			}
 		}
 	}
-	for i, r := range runs {
-		if r != nil && failed[i] == nil && r.coupled {
-			wait.Go(func() {
-				if chosen[r] {
-					r.mistake()
-				} else {
-					failed[i] = r.chooseAlone()
-				}
-			})
+	each(func(i int) {
+		if r := runs[i]; chosen[r] {
+			r.mistake()
+		} else {
+			failed[i] = r.chooseAlone()
 		}
+	})
+	some := list(func(i int) bool { return failed[i] == nil })
+	if len(some) == 0 || kernel.Offload(e.work(some)) {
+		return
 	}
-	wait.Wait()
-	for e, group := range groups(func(*refinement) bool { return true }) {
-		if kernel.Offload(e.work(group)) {
-			continue
+	each(func(i int) {
+		if failed[i] == nil {
+			runs[i].run()
 		}
-		for _, r := range group {
-			wait.Go(r.run)
-		}
-	}
-	wait.Wait()
-	return failed
+	})
 }
 
 // work is what a device does for some refinements.

@@ -20,6 +20,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -365,13 +366,22 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 	return hats, nil
 }
 
-// alike is how many of the first layers are encoded together: those that are not finished and have the same spec.
+// alike is how many of the first layers are encoded together: those that are not finished and have the same spec. A device refines rows of
+// several specs at the same time, as far as there is memory for what each of them prepares.
 func (q *quantization) alike(linears []*forward.Linear) int {
-	spec := q.Specs[linears[0].Weight.Tensor]
+	first := q.Specs[linears[0].Weight.Tensor]
+	specs := map[quant.Spec]bool{first: true}
+	left := room{left: q.Memory / outputShare}
 	for i, l := range linears {
-		if name := l.Weight.Tensor; q.finished.Has(name) || q.Specs[name] != spec {
+		spec := q.Specs[l.Weight.Tensor]
+		switch {
+		case q.finished.Has(l.Weight.Tensor):
 			return max(i, 1)
+		case specs[spec]:
+		case !kernel.HasDevice(), first.Bits == 16, spec.Bits == 16, spec.Bits == 0, !left.take(8 * int64(l.Cols) * int64(l.Cols)):
+			return i
 		}
+		specs[spec] = true
 	}
 	return len(linears)
 }
@@ -384,15 +394,16 @@ func (q *quantization) advance(rows, cols int) {
 	}
 }
 
-// encode chooses the codes of linear layers that are stored alike, and appends the weights that they stand for to hats.
+// encode chooses the codes of linear layers, and appends the weights that they stand for to hats.
 func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*forward.Linear, st *quant.Stats) ([][]float32, error) {
-	spec, st, err := q.spec(linears[0].Weight.Tensor, st)
-	if err != nil {
-		return nil, err
-	}
 	var all []*encoding
 	for _, l := range linears {
 		name := l.Weight.Tensor
+		spec, needed, err := q.spec(name, st)
+		if err != nil {
+			return nil, err
+		}
+		st = needed
 		all = append(all, &encoding{Matrix: matrixOf(l), name: name, spec: spec, coupled: q.outputs.has(name)})
 	}
 	if err := q.coder.encodeAll(all, st); err != nil {
@@ -402,9 +413,9 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 		return nil, err
 	}
 	for i, l := range linears {
-		op, sums := Op{Tensor: l.Weight.Tensor, Spec: spec.String()}, squares{}
+		op, sums := Op{Tensor: l.Weight.Tensor, Spec: all[i].spec.String()}, squares{}
 		sums.add(all[i].Matrix, all[i].hat, st, q.Threads)
-		q.encoded(ctx, &op, spec, &sums, st, l.Rows, l.Cols)
+		q.encoded(ctx, &op, all[i].spec, &sums, st, l.Rows, l.Cols)
 		if err := q.finished.add(op, all[i].file); err != nil {
 			return nil, err
 		}

@@ -40,13 +40,21 @@ func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder,
 	if c.last != nil && c.spec == s && c.cols == cols && c.stats == st {
 		return c.last, nil
 	}
-	c.release()
-	e, err := c.quantizer.Prepare(s, cols, st, c.threads)
+	e, err := c.prepareLike(s, cols, st)
 	c.tally.AddWork(estimate.Prepare(c.quantizer, cols, crossed(st)))
 	if err == nil {
 		c.spec, c.cols, c.stats, c.last = s, cols, st, e
 	}
 	return e, err
+}
+
+// prepareLike lets methods take over what the encoder before it has for the same statistics.
+func (c *coder) prepareLike(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder, error) {
+	if p, ok := c.quantizer.(similar); ok && c.last != nil && c.stats == st && st != nil {
+		return p.PrepareLike(c.last, s, cols, st, c.threads)
+	}
+	c.release()
+	return c.quantizer.Prepare(s, cols, st, c.threads)
 }
 
 func crossed(st *quant.Stats) bool { return st != nil && st.Cross != nil }
@@ -104,7 +112,7 @@ func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []by
 	return e.file, e.hat, err
 }
 
-// encodeAll encodes matrices that read the same vector and are stored alike, or prepares them if runs of their rows are encoded later.
+// encodeAll encodes matrices that read the same vector, or prepares them if runs of their rows are encoded later.
 // Together they have more rows for the threads. It returns an error for the first matrix and row that cannot be stored.
 func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 	total := 0
