@@ -8,6 +8,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,6 +170,29 @@ type quantization struct {
 	layers      int // see quantize
 	done, total int64
 	outputs     *outputMoments // or nil
+	storing     chan error     // of matrices that are being stored, or nil
+	stored      error          // of those before
+}
+
+// store calls f, which measures and stores matrices. With a device, others are encoded meanwhile, until settle is called, as it is before
+// anything else reads or changes what is finished.
+func (q *quantization) store(f func() error) error {
+	if !kernel.HasDevice() {
+		return f()
+	}
+	storing := make(chan error, 1)
+	q.storing = storing
+	go func() { storing <- f() }()
+	return nil
+}
+
+// settle returns the error of storing matrices when they are stored.
+func (q *quantization) settle() error {
+	if q.storing != nil {
+		q.stored = cmp.Or(q.stored, <-q.storing)
+		q.storing = nil
+	}
+	return q.stored
 }
 
 // open reports whether a matrix is still to be encoded by a method.
@@ -176,8 +200,9 @@ func (q *quantization) open(tensor string) bool {
 	return !q.finished.Has(tensor) && q.coded(tensor)
 }
 
-func (q *quantization) run(ctx context.Context) error {
+func (q *quantization) run(ctx context.Context) (err error) {
 	defer func() { q.outputs.close() }()
+	defer func() { err = cmp.Or(err, q.settle()) }()
 	of, err := q.encoders(ctx)
 	defer func() { closeShown(of) }()
 	if err != nil {
@@ -206,7 +231,7 @@ func (q *quantization) run(ctx context.Context) error {
 	if err = w.run(ctx); errors.Is(err, errStopped) {
 		return nil
 	}
-	if err == nil {
+	if err = cmp.Or(err, q.settle()); err == nil {
 		q.warnUnseen(ctx)
 	}
 	return err
@@ -220,6 +245,7 @@ func (q *quantization) visiting(w *walk) {
 	}
 	needs := q.Chain.Quantizer.Needs() != quant.Nothing
 	w.wanted = func(in *input) bool {
+		_ = q.settle() // an error is that of the visit, too
 		for _, l := range in.linears {
 			if name := l.Weight.Tensor; needs && q.open(name) {
 				return true
@@ -230,6 +256,9 @@ func (q *quantization) visiting(w *walk) {
 	w.passes = func(layer int) bool { return q.Scheme.passes(w.decoder, layer) }
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
 		defer q.coder.release() // before the next statistics are gathered
+		if err := q.settle(); err != nil {
+			return err
+		}
 		switch {
 		case !w.atHead(in):
 		case q.Decoder.Tied:
@@ -344,6 +373,9 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if err := q.settle(); err != nil {
+			return nil, err
+		}
 		n, first := 1, linears[0]
 		switch name := first.Weight.Tensor; {
 		case q.Floats[name]:
@@ -412,15 +444,19 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 	if err := q.refine(ctx, all, crossed(st)); err != nil {
 		return nil, err
 	}
-	for i, l := range linears {
-		op, sums := Op{Tensor: l.Weight.Tensor, Spec: all[i].spec.String()}, squares{}
-		sums.add(all[i].Matrix, all[i].hat, st, q.Threads)
-		q.encoded(ctx, &op, all[i].spec, &sums, st, l.Rows, l.Cols)
-		if err := q.finished.add(op, all[i].file); err != nil {
-			return nil, err
-		}
-		hats = append(hats, all[i].hat)
-		q.advance(l.Rows, l.Cols)
+	for _, e := range all {
+		hats = append(hats, e.hat)
 	}
-	return hats, nil
+	return hats, q.store(func() error {
+		for _, e := range all {
+			op, sums := Op{Tensor: e.name, Spec: e.spec.String()}, squares{}
+			sums.add(e.Matrix, e.hat, st, q.Threads)
+			q.encoded(ctx, &op, e.spec, &sums, st, e.Rows, e.Cols)
+			if err := q.finished.add(op, e.file); err != nil {
+				return err
+			}
+			q.advance(e.Rows, e.Cols)
+		}
+		return nil
+	})
 }

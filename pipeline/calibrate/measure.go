@@ -243,13 +243,17 @@ func (x *measurement) body(ctx context.Context) error {
 		x.fisher.share(group)
 	}
 	w := x.Options.walk(x.model)
+	finished := map[string]bool{}
+	for _, step := range x.steps.finished[x.steps.at:] {
+		finished[step.Name] = true
+	}
 	w.wanted = func(in *input) bool {
 		return slices.ContainsFunc(in.linears, func(l *forward.Linear) bool {
 			op := x.of[l.Weight.Tensor]
-			return op != nil && len(op.specs) > 0 && !x.steps.has(op.step())
+			return op != nil && len(op.specs) > 0 && !finished[op.step()]
 		})
 	}
-	w.visit = x.visit
+	w.visit, w.behind = x.visit, true
 	of, err := x.floatRows(ctx, x.Source)
 	defer func() { closeShown(of) }()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -97,6 +98,29 @@ func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
 				t.Error("a tensor that does not exist is finished")
 			}
 		})
+	}
+}
+
+// With a device the float stream goes on, and matrices are stored, while others are encoded, those with other specs at the same time. No file
+// shows that.
+func TestQuantizeBesideOtherWork(t *testing.T) {
+	defer kernel.SetDevice(nil)
+	for _, name := range []string{"llama", "qwen3_moe"} {
+		j, n := smallJobs(t)[name], 0
+		j.Decoder.Linears(func(_ string, l *arch.Linear) {
+			if s := j.Specs[l.Weight.Tensor]; n%3 == 1 && s.Bits == 4 {
+				s.Bits++
+				j.Specs[l.Weight.Tensor] = s
+			}
+			n++
+		})
+		kernel.SetDevice(nil)
+		want, got := t.TempDir(), t.TempDir()
+		j.run(t, want)
+		none := someProducts(0)
+		kernel.SetDevice(&none)
+		j.run(t, got)
+		same(t, name, content(t, want), content(t, got))
 	}
 }
 

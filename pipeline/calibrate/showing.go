@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -403,7 +404,7 @@ func (q *quantization) encoders(ctx context.Context) (all []*shown, err error) {
 		}
 		all = append(all, x)
 		q.visiting(x.walk)
-		if err := x.run(ctx); err != nil {
+		if err := cmp.Or(x.run(ctx), q.settle()); err != nil {
 			return all, err
 		}
 	}

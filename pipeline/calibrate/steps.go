@@ -40,16 +40,6 @@ func (s *steps) cut(n int) error {
 	return s.journal.cut(n)
 }
 
-// has reports whether a step is finished that is not reached yet.
-func (s *steps) has(name string) bool {
-	for _, f := range s.finished[s.at:] {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // do returns the values of the next step: those of the journal, or else those of f, which it adds.
 func (s *steps) do(name string, f func() ([]float64, error)) ([]float64, error) {
 	if s.at < len(s.finished) {

@@ -23,6 +23,10 @@ type input struct {
 	linears []*forward.Linear
 	// added: the outputs of the only layer that reads the vector are added to the states as they are, and nothing else with them.
 	added bool
+	// meanwhile, if not nil, is what the float stream does while the input is visited; behind is that the walk goes on before the end of the
+	// visit.
+	meanwhile func() error
+	behind    bool
 }
 
 // String returns the name of the first matrix that reads the vector.
@@ -53,14 +57,17 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
+	// behind: no later op depends on a visit, so that the walk may go on while a device does parts of it.
+	behind bool
 	// passes, if not nil, reports whether a layer has nothing to visit: its weights are the same in all streams.
 	passes func(layer int) bool
 	// after, if not nil, is called after every layer; end, if not nil, instead of visiting the input of the head.
 	after func(ctx context.Context, layer int) error
 	end   func(ctx context.Context) error
 
-	streams []*stream // the quantized one first
-	layer   int       // that is visited
+	streams []*stream  // the quantized one first
+	layer   int        // that is visited
+	visited chan error // of the visit that is going on behind the walk, or nil
 }
 
 // item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
@@ -134,8 +141,13 @@ func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
 
 // each calls f for every chunk of every stream k, with its number of rows.
 func (w *walk) each(ctx context.Context, f func(k, row, n int, of forward.Windows) error) error {
+	return w.eachOf(ctx, 0, len(w.streams), f)
+}
+
+// eachOf is each for streams lo to hi-1.
+func (w *walk) eachOf(ctx context.Context, lo, hi int, f func(k, row, n int, of forward.Windows) error) error {
 	return w.chunks(ctx, func(c chunk) error {
-		for k := range w.streams {
+		for k := lo; k < hi; k++ {
 			if err := f(k, c.row, c.n, c.of); err != nil {
 				return err
 			}
@@ -197,7 +209,8 @@ func (w *walk) close(all []*rows) {
 }
 
 // run takes all windows through the model.
-func (w *walk) run(ctx context.Context) error {
+func (w *walk) run(ctx context.Context) (err error) {
+	defer func() { err = cmp.Or(err, w.await()) }()
 	if w.sequential {
 		w.streams = append(w.streams, &stream{lookup: cmp.Or(w.lookup, w.model)})
 	}
@@ -231,6 +244,9 @@ func (w *walk) run(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	if err := w.await(); err != nil {
+		return err
 	}
 	w.layer = len(w.decoder.Layers)
 	if w.end != nil {
@@ -385,6 +401,10 @@ type step struct {
 	kept []*rows
 	// together: other branches read the same states and are added to them.
 	together bool
+	// to, if not nil, are the states of every stream that the outputs may be added to as soon as they are known; done is that they have been
+	// added to those of the float stream.
+	to   []*rows
+	done bool
 }
 
 // name is that of an input of a step, for messages.
@@ -398,18 +418,25 @@ func (t *step) name() string {
 
 // advance visits the inputs of parallel branches and adds their outputs to the states.
 func (w *walk) advance(ctx context.Context, layer int, parallel []step) error {
+	states := make([]*rows, len(w.streams))
+	for k, s := range w.streams {
+		states[k] = s.states
+	}
+	if len(parallel) == 1 {
+		parallel[0].to = states
+	}
 	for i := range parallel {
 		defer func() { w.close(parallel[i].kept) }()
 		if err := w.visitStep(ctx, layer, &parallel[i]); err != nil {
 			return err
 		}
 	}
-	states := make([]*rows, len(w.streams))
-	for k, s := range w.streams {
-		states[k] = s.states
-	}
 	for i := range parallel {
-		if err := w.add(ctx, states, &parallel[i]); err != nil {
+		left := len(w.streams)
+		if parallel[i].done {
+			left = 1
+		}
+		if err := w.add(ctx, states, &parallel[i], 0, left); err != nil {
 			return err
 		}
 	}
@@ -427,9 +454,9 @@ func (w *walk) drop(list []*forward.Linear) {
 	}
 }
 
-// add adds the outputs of a branch to rows of every stream.
-func (w *walk) add(ctx context.Context, to []*rows, t *step) error {
-	return w.each(ctx, func(k, row, n int, of forward.Windows) error {
+// add adds the outputs of a branch to rows of streams lo to hi-1.
+func (w *walk) add(ctx context.Context, to []*rows, t *step, lo, hi int) error {
+	return w.eachOf(ctx, lo, hi, func(k, row, n int, of forward.Windows) error {
 		s, kept := w.streams[k], t.kept[k]
 		s.a, s.b = grow(s.a, n*to[k].width), grow(s.b, n*kept.width)
 		h, err := to[k].get(s.a, row, n)
@@ -463,31 +490,49 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 		return w.visitSum(ctx, layer, t)
 	}
 	inputs := first.Inputs()
-	last := len(inputs) - 1
-	for _, linears := range inputs[:last] {
-		if err := w.show(ctx, &input{layer: layer, linears: linears}, w.reader(ctx, t, linears[0])); err != nil {
+	last, left := len(inputs)-1, len(w.streams)
+	read := func(lo, hi int) error {
+		return w.eachOf(ctx, lo, hi, func(k, row, n int, of forward.Windows) error {
+			s, kept := w.streams[k], t.kept[k]
+			h, err := s.read(row, n)
+			if err != nil {
+				return err
+			}
+			s.b = grow(s.b, n*kept.width)
+			x := kept.place(s.b, row, n)
+			return cmp.Or(t.branches[k].Read(ctx, x, h, of, inputs[last][0]), kept.put(x, row))
+		})
+	}
+	for i, linears := range inputs[:last] {
+		in := &input{layer: layer, linears: linears}
+		if i == last-1 && w.apart() {
+			left = 1
+			in.meanwhile = func() error { return read(1, 2) }
+		}
+		if err := w.show(ctx, in, w.reader(ctx, t, linears[0])); err != nil {
 			return err
 		}
 	}
-	if err := w.each(ctx, func(k, row, n int, of forward.Windows) error {
-		s, kept := w.streams[k], t.kept[k]
-		h, err := s.read(row, n)
-		if err != nil {
-			return err
-		}
-		s.b = grow(s.b, n*kept.width)
-		x := kept.place(s.b, row, n)
-		return cmp.Or(t.branches[k].Read(ctx, x, h, of, inputs[last][0]), kept.put(x, row))
-	}); err != nil {
+	if err := read(0, left); err != nil {
 		return err
 	}
 	w.drop(slices.Concat(inputs[:last]...)) // nothing reads them any more
 	in := &input{layer: layer, linears: inputs[last], added: !t.together && first.Plain() && inputs[last][0].Rows == w.streams[0].states.width}
+	if t.to != nil && w.apart() {
+		t.done = true
+		in.meanwhile = func() error { return w.add(ctx, t.to, t, 1, 2) }
+	}
 	return w.show(ctx, in, func(k, row, n int, _ forward.Windows) ([]float32, error) {
 		s := w.streams[k]
 		s.b = grow(s.b, n*t.kept[k].width)
 		return t.kept[k].get(s.b, row, n)
 	})
+}
+
+// apart reports whether the float stream may go on while inputs of the layer are visited: a device does some of that beside other work, and
+// the streams share no weights.
+func (w *walk) apart() bool {
+	return kernel.HasDevice() && len(w.streams) == 2 && w.holds(w.streams[0].layer)
 }
 
 // reader returns rows of the input of a linear layer of a branch.
@@ -515,7 +560,7 @@ func (w *walk) visitSum(ctx context.Context, layer int, t *step) error {
 		}
 		err := w.visitStep(ctx, layer, &part)
 		if err == nil {
-			err = w.add(ctx, t.kept, &part)
+			err = w.add(ctx, t.kept, &part, 0, len(w.streams))
 		}
 		w.close(part.kept)
 		if err != nil {
@@ -530,6 +575,7 @@ type value func(k, row, n int, of forward.Windows) ([]float32, error)
 
 // show gathers the moments of an input and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
+	in.behind = w.behind && kernel.HasDevice() && !w.atHead(in) && w.holds(w.streams[0].layer)
 	if !w.wanted(in) {
 		return w.visitInput(ctx, in, nil)
 	}
@@ -577,6 +623,36 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 // visitInput calls visit with the weights of an input in memory, unless they are those of the head. Of weights that were not, those
 // that visit leaves are packed.
 func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error {
+	if err := w.await(); err != nil {
+		return err
+	}
+	visited := make(chan error, 1)
+	visit := func() { visited <- w.visitAlone(ctx, in, st) }
+	switch {
+	case in.meanwhile != nil:
+		go visit()
+		err := in.meanwhile()
+		return cmp.Or(<-visited, err)
+	case in.behind:
+		w.visited = visited
+		go visit()
+		return nil
+	}
+	return w.visitAlone(ctx, in, st)
+}
+
+// await returns the error of a visit behind the walk when it has ended.
+func (w *walk) await() error {
+	if w.visited == nil {
+		return nil
+	}
+	err := <-w.visited
+	w.visited = nil
+	return err
+}
+
+// visitAlone is visitInput while nothing else happens in the walk.
+func (w *walk) visitAlone(ctx context.Context, in *input, st *quant.Stats) error {
 	if w.atHead(in) {
 		return w.visit(ctx, in, st)
 	}
