@@ -21,9 +21,10 @@ type moments struct {
 
 	packed []kernel.Packed // of each window at hand, x̂ᵀ
 
-	// sinks requests that sinks are shortened; lengths are the squared lengths of all inputs so far.
+	// sinks requests that sinks are shortened; lengths are the squared lengths of all inputs so far, of which the first are sorted.
 	sinks   bool
 	lengths []float32
+	sorted  int
 	shares  map[int]float32 // by which inputs that were added last were shortened, where they were
 
 	stay bool // the sums may stay on a device until stats, their only reader
@@ -158,6 +159,17 @@ func sortTail(list []float32, known int) {
 	}
 }
 
+// allShort reports whether a squared length is at most that of a sink, which takes no sorting: so many lengths are that the median is one of them.
+func (m *moments) allShort(length float32) bool {
+	small := 0
+	for _, v := range m.lengths {
+		if !(float64(length) <= sinkLength*float64(v)) {
+			small++
+		}
+	}
+	return small <= (len(m.lengths)-1)/2
+}
+
 // shorten returns the inputs with sinks made shorter, in both streams by the factor of the quantized one. It leaves the arguments
 // as they are.
 func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int) (q, f []float32) {
@@ -176,16 +188,18 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 			squares[i] = float32(sum)
 		}
 	})
-	known := len(m.lengths)
+	var longest float32
 	for i, v := range squares {
 		if i%tokens >= skip {
 			m.lengths = append(m.lengths, v)
+			longest = max(longest, v)
 		}
 	}
-	if len(m.lengths) == 0 {
+	if len(m.lengths) == 0 || m.allShort(longest) {
 		return quantized, float
 	}
-	sortTail(m.lengths, known)
+	sortTail(m.lengths, m.sorted)
+	m.sorted = len(m.lengths)
 	median := float64(m.lengths[(len(m.lengths)-1)/2])
 	q, f = quantized, float
 	for i, v := range squares {

@@ -172,3 +172,28 @@ func TestSortTail(t *testing.T) {
 		}
 	}
 }
+
+// Counting finds sinks as sorting does.
+func TestAllShort(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	short := 0
+	for range 2000 {
+		m := &moments{}
+		for range 1 + r.IntN(9) {
+			m.lengths = append(m.lengths, []float32{0, 1, 2, float32(math.NaN())}[r.IntN(4)]*r.Float32())
+		}
+		length := []float32{0, 1, sinkLength, float32(math.Inf(1)), float32(math.NaN())}[r.IntN(5)] * r.Float32()
+		got := m.allShort(length)
+		slices.Sort(m.lengths)
+		median := float64(m.lengths[(len(m.lengths)-1)/2])
+		if want := float64(length) <= sinkLength*median; got != want {
+			t.Fatalf("%v beside %v: %v", length, m.lengths, got)
+		}
+		if got {
+			short++
+		}
+	}
+	if short < 100 {
+		t.Errorf("%d lengths are short", short)
+	}
+}
