@@ -9,7 +9,7 @@ const deviceStrip = 1024
 // w* - w = w (C + ridge·I) (H + ridge·I)⁻¹ - w.
 func (e *feedback) mismatched(in *Stats, threads int) []float32 {
 	n := e.cols
-	d := make([]float32, n*n)
+	d := kernel.Floats(n * n)
 	e.divide(n, threads, func(x []float32, r int) {
 		c, h := in.Cross[r*n:][:n], in.Hessian[r*n:][:n]
 		for p, j := range e.order {
@@ -50,7 +50,7 @@ func (e *feedback) divide(rows, threads int, load, store func(x []float32, row i
 // divideOffload lets the device multiply rows, and returns the first one that it did not.
 func (e *feedback) divideOffload(rows, threads int, load, store func(x []float32, row int)) (from int) {
 	n, size := e.cols, min(deviceStrip, rows)
-	x, y := make([]float32, size*n), make([]float32, size*n)
+	x, y := kernel.Floats(size*n), kernel.Floats(size*n)
 	each := func(many int, f func(x []float32, row int)) {
 		kernel.Parallel(threads, many, func(i, end int) {
 			for ; i < end; i++ {

@@ -159,7 +159,7 @@ func (r *refinement) couple(outputs *Stats) bool {
 // point computes where rows aim. It returns an error for rows that Encode refuses before it chooses codes.
 func (r *refinement) point() error {
 	m, n := r.rows, r.cols
-	r.target, r.pulled = make([]float32, m*n), make([]float32, m*n)
+	r.target, r.pulled = kernel.Floats(m*n), kernel.Floats(m*n)
 	multiplied := r.multiplyOffload(r.target, r.w)
 	failed := make([]error, m)
 	r.each(0, m, func(lo, hi int) {

@@ -96,7 +96,7 @@ type together struct {
 // together has room for so many rows.
 func (e *feedback) together(rows, threads int) *together {
 	n := rows * e.cols
-	return &together{e: e, b: &batch{target: make([]float32, n), work: make([]float32, n), code: make([]float32, n)}, threads: threads}
+	return &together{e: e, b: &batch{target: kernel.Floats(n), work: kernel.Floats(n), code: kernel.Floats(n)}, threads: threads}
 }
 
 // each calls f for runs of rows, of which row is the first, and returns the first error.
