@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/rs/zerolog"
@@ -244,10 +245,10 @@ func (q *quantization) visiting(w *walk) {
 		w.cross = q.Sequential && c.Crosses()
 	}
 	needs := q.Chain.Quantizer.Needs() != quant.Nothing
+	before := maps.Clone(q.finished.paths) // what the walk finishes it does not visit again
 	w.wanted = func(in *input) bool {
-		_ = q.settle() // an error is that of the visit, too
 		for _, l := range in.linears {
-			if name := l.Weight.Tensor; needs && q.open(name) {
+			if name := l.Weight.Tensor; needs && before[name] == "" && q.coded(name) {
 				return true
 			}
 		}

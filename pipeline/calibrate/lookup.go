@@ -46,7 +46,11 @@ func (x *measurement) table(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		if err := x.anchored(ctx, e, specs[0], code, func(int, quant.Matrix, []float32) error { return nil }); err != nil {
+		c, err := code.coder(specs[0], e.Cols)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.anchored(ctx, e, specs[0], c, x.stats, func(int, quant.Matrix, []float32) error { return nil }); err != nil {
 			return nil, err
 		}
 		m, err := x.anchorsOf(map[string]quant.Spec{e.Weight.Tensor: specs[0]}, e.Weight)

@@ -17,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -294,27 +295,26 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 	at, weights := anchor(x.Scale, op.cols), x.fisher.weights(op.tensor)
 	values := make([]float64, 1+len(op.specs))
 	effort.TallyOf(ctx).AddWork(estimate.OutputError(op.rows, op.cols).Times(.5))
-	err := x.anchored(ctx, l, at, e, func(first int, w quant.Matrix, hat []float32) error {
-		for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, x.Threads) {
-			values[0] += float64(weights[first+r]*v) / 2
-		}
-		return nil
-	})
+	c, err := e.coder(at, op.cols)
 	if err != nil {
 		return nil, err
 	}
-	rows := op.sampled()
-	sample, err := rowsOf(l, rows)
-	if err != nil {
-		return nil, err
+	anchored := make(chan error, 1)
+	encode := func() {
+		anchored <- x.anchored(ctx, l, at, c, e.stats, func(first int, w quant.Matrix, hat []float32) error {
+			for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, x.Threads) {
+				values[0] += float64(weights[first+r]*v) / 2
+			}
+			return nil
+		})
 	}
-	errors, err := e.errors(sample, append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
-		for i, v := range errors {
-			sum += float64(weights[rows[i]] * v)
-		}
-		return sum
-	})
-	if err != nil {
+	if kernel.HasDevice() { // which waits less for the CPU
+		go encode()
+	} else {
+		encode()
+	}
+	errors, err := x.errors(op, l, at, weights, e)
+	if err := cmp.Or(<-anchored, err); err != nil {
 		return nil, err
 	}
 	for i, v := range errors[1:] {
@@ -326,8 +326,24 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 	return values, nil
 }
 
-// anchored calls each with the weights of a matrix and those that it has at its anchor, slab by slab, and stores the codes of these.
-func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.Spec, e *encoders,
+// errors returns the errors of a sample of the rows of an op, at its anchor and in its options, weighted by those of the outputs.
+func (x *measurement) errors(op *op, l *forward.Linear, at quant.Spec, weights []float64, e *encoders) ([]float64, error) {
+	rows := op.sampled()
+	sample, err := rowsOf(l, rows)
+	if err != nil {
+		return nil, err
+	}
+	return e.errors(sample, append([]quant.Spec{at}, op.specs...), func(errors []float64) (sum float64) {
+		for i, v := range errors {
+			sum += float64(weights[rows[i]] * v)
+		}
+		return sum
+	})
+}
+
+// anchored calls each with the weights of a matrix and those that it has at its anchor, slab by slab, and stores the codes of these, which c
+// chooses.
+func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.Spec, c *coder, st *quant.Stats,
 	each func(first int, w quant.Matrix, hat []float32) error) error {
 	name := l.Weight.Tensor
 	if x.anchors.Has(name) {
@@ -343,13 +359,9 @@ func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.
 			return each(first, w, hat)
 		})
 	}
-	c, err := e.coder(at, l.Cols)
-	if err != nil {
-		return err
-	}
 	c.threads = x.Threads
 	return x.anchors.write(&Op{Tensor: name, Spec: at.String()}, func(to *os.File) error {
-		return x.encodeSlabs(ctx, c, to, l, at, e.stats, each)
+		return x.encodeSlabs(ctx, c, to, l, at, st, each)
 	})
 }
 

@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -297,5 +299,20 @@ func TestMeasurePredicts(t *testing.T) {
 	}
 	if least, most := slices.Min(factors), slices.Max(factors); !(least > 0.5 && most < 2 && most < 1.2*least) {
 		t.Errorf("from %.3f to %.3f times the sums", least, most)
+	}
+}
+
+// With a device the walk goes on while inputs are visited. No sensitivity shows that.
+func TestMeasureBehind(t *testing.T) {
+	defer kernel.SetDevice(nil)
+	d, src := openCheckpoint(t, familyDir("qwen3_moe"))
+	d.Layers = d.Layers[:2]
+	o := Options{Decoder: d, Source: src, Windows: randomText(d, 5, 32), Skip: 1, Threads: 2, Memory: plenty}
+	ms := measuring(t, randomText(d, 2, 32), quant.NewGPTQ())
+	want := measured(t, o, ms)
+	none := someProducts(0)
+	kernel.SetDevice(&none)
+	if got := measured(t, o, ms); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

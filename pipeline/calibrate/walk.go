@@ -95,8 +95,19 @@ type stream struct {
 
 // read returns rows of states, valid at most until the next call.
 func (s *stream) read(row, n int) ([]float32, error) {
-	s.a = grow(s.a, n*s.states.width)
+	if s.states.mem == nil {
+		s.a = grow(s.a, n*s.states.width)
+	}
 	return s.states.get(s.a, row, n)
+}
+
+// input returns where rows of an input are that are kept, or can be computed before they are put: in place or in memory that is valid until
+// the next call.
+func (s *stream) input(kept *rows, n int) []float32 {
+	if kept.mem == nil {
+		s.b = grow(s.b, n*kept.width)
+	}
+	return s.b
 }
 
 // chunk is a run of windows, or an item.
@@ -491,42 +502,83 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 	}
 	inputs := first.Inputs()
 	last, left := len(inputs)-1, len(w.streams)
-	read := func(lo, hi int) error {
+	// read computes the last input in streams lo to hi-1, and calls done when rows are there in all of them.
+	read := func(ctx context.Context, lo, hi int, done func() error) error {
 		return w.eachOf(ctx, lo, hi, func(k, row, n int, of forward.Windows) error {
 			s, kept := w.streams[k], t.kept[k]
 			h, err := s.read(row, n)
 			if err != nil {
 				return err
 			}
-			s.b = grow(s.b, n*kept.width)
-			x := kept.place(s.b, row, n)
-			return cmp.Or(t.branches[k].Read(ctx, x, h, of, inputs[last][0]), kept.put(x, row))
+			x := kept.place(s.input(kept, n), row, n)
+			if err := cmp.Or(t.branches[k].Read(ctx, x, h, of, inputs[last][0]), kept.put(x, row)); err != nil || k < hi-1 {
+				return err
+			}
+			return done()
 		})
 	}
 	for i, linears := range inputs[:last] {
 		in := &input{layer: layer, linears: linears}
 		if i == last-1 && w.apart() {
 			left = 1
-			in.meanwhile = func() error { return read(1, 2) }
+			in.meanwhile = func() error { return read(ctx, 1, 2, nothing) }
 		}
 		if err := w.show(ctx, in, w.reader(ctx, t, linears[0])); err != nil {
 			return err
 		}
 	}
-	if err := read(0, left); err != nil {
-		return err
-	}
-	w.drop(slices.Concat(inputs[:last]...)) // nothing reads them any more
 	in := &input{layer: layer, linears: inputs[last], added: !t.together && first.Plain() && inputs[last][0].Rows == w.streams[0].states.width}
 	if t.to != nil && w.apart() {
 		t.done = true
 		in.meanwhile = func() error { return w.add(ctx, t.to, t, 1, 2) }
 	}
-	return w.show(ctx, in, func(k, row, n int, _ forward.Windows) ([]float32, error) {
-		s := w.streams[k]
-		s.b = grow(s.b, n*t.kept[k].width)
-		return t.kept[k].get(s.b, row, n)
+	value := func(k, row, n int, _ forward.Windows) ([]float32, error) {
+		s, kept := w.streams[k], t.kept[k]
+		return kept.get(s.input(kept, n), row, n)
+	}
+	if !w.flows(t, in) {
+		if err := read(ctx, 0, left, nothing); err != nil {
+			return err
+		}
+		w.drop(slices.Concat(inputs[:last]...)) // nothing reads them any more
+		return w.show(ctx, in, value)
+	}
+	// Rows are shown while the next ones are computed.
+	reading, cancel := context.WithCancel(ctx)
+	there := make(chan error, len(w.windows)+len(w.items)+1)
+	go func() {
+		defer close(there)
+		there <- read(reading, 0, left, func() error {
+			there <- nil
+			return nil
+		})
+	}()
+	defer func() {
+		cancel()
+		for range there {
+		}
+	}()
+	return w.show(ctx, in, func(k, row, n int, of forward.Windows) ([]float32, error) {
+		if k == 0 {
+			if err := <-there; err != nil {
+				return nil, err
+			}
+		}
+		return value(k, row, n, of)
 	})
+}
+
+func nothing() error { return nil }
+
+// flows reports whether rows of the last input of a step may be shown while others are computed: a device computes them, and nothing but
+// memory holds them.
+func (w *walk) flows(t *step, in *input) bool {
+	for k, s := range w.streams {
+		if s.states.mem == nil || t.kept[k].mem == nil {
+			return false
+		}
+	}
+	return kernel.HasDevice() && w.holds(w.streams[0].layer) && w.wanted(in)
 }
 
 // apart reports whether the float stream may go on while inputs of the layer are visited: a device does some of that beside other work, and
