@@ -48,9 +48,9 @@ func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder,
 	return e, err
 }
 
-// prepareLike lets methods take over what the encoder before it has for the same statistics.
+// prepareLike lets methods take over what the encoder before it has for the same statistics, where there is memory for two.
 func (c *coder) prepareLike(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder, error) {
-	if p, ok := c.quantizer.(similar); ok && c.last != nil && c.stats == st && st != nil {
+	if p, ok := c.quantizer.(similar); ok && kernel.HasDevice() && c.last != nil && c.stats == st && st != nil {
 		return p.PrepareLike(c.last, s, cols, st, c.threads)
 	}
 	c.release()
