@@ -38,7 +38,7 @@ func (l *layout) lay(w *kernel.Refinement, list []kernel.Run) []run {
 	runs := make([]run, len(list))
 	for i, x := range list {
 		m := x.Rows
-		runs[i] = run{pulled: l.take(m * w.Cols), gradient: l.take(m * w.Block), kq: l.take(m * w.Block), change: l.take(m * w.Block), fits: l.take(4 * m),
+		runs[i] = run{pulled: l.take(m * w.Cols), gradient: l.take(m * w.Block), kq: l.take(m * w.Block), change: l.take(m * w.Block), fits: l.take(8 * m),
 			code: l.take((m*w.Cols + 3) / 4), scale: l.take(len(x.Scale)), outputs: l.take(m * m), moved: l.take(w.Sweeps + 1), rows: int64(m)}
 		if x.Zero != nil {
 			runs[i].zero = l.take(len(x.Zero))

@@ -102,18 +102,33 @@ __device__ __forceinline__ float half(float x) {
 
 __device__ __forceinline__ float stored(Descent d, double v) { return d.half ? half((float)v) : (float)v; }
 
-// solve is fit.solve: it replaces the scale and zero term by the best ones, and reports whether they are others.
-__device__ __forceinline__ bool solve(Descent d, const double* f, double ones, float* scale, float* zero) {
+__device__ __forceinline__ bool moderate(double x) { return fabs(x) >= 0x1p-400 && fabs(x) <= 0x1p400; }
+
+// quotient is a / b, rounded as such. An inverse, 1 / b, makes that faster: of a quotient that is off by less than a unit in its last place
+// the remainder is exact, and corrects it.
+__device__ __forceinline__ double quotient(double a, double b, double inverse) {
+  double q = a * inverse;
+  q = fma(fma(-q, b, a), inverse, q);
+  q = fma(fma(-q, b, a), inverse, q);
+  return moderate(a) && moderate(b) && moderate(q) ? q : a / b;
+}
+
+// determinant is that of the equations for a scale and a zero term, or what is left of them without one.
+__device__ __forceinline__ double determinant(const float* zero, double qq, double q1, double ones) { return zero ? qq * ones - q1 * q1 : qq; }
+
+// solve is fit.solve: it replaces the scale and zero term by the best ones, and reports whether they are others. inverses are those of ones and
+// of the determinant.
+__device__ __forceinline__ bool solve(Descent d, const double* f, double ones, const double* inverses, float* scale, float* zero) {
   double gq = f[0], g1 = f[1], qq = f[2], q1 = f[3];
   bool symmetric = !d.zero;
   float s = *scale, z = *zero, least = d.half ? 0x1p-24f : 0x1p-120f;
-  double det = qq * ones - q1 * q1;
-  if (symmetric && qq > 0) s = stored(d, (double)*scale - gq / qq);
-  else if (!symmetric && det > 1e-9 * qq * ones) s = stored(d, (double)*scale + (g1 * q1 - gq * ones) / det);
+  double det = determinant(d.zero, qq, q1, ones);
+  if (symmetric && qq > 0) s = stored(d, (double)*scale - quotient(gq, qq, inverses[1]));
+  else if (!symmetric && det > 1e-9 * qq * ones) s = stored(d, (double)*scale + quotient(g1 * q1 - gq * ones, det, inverses[1]));
   if (!finite(s) || !(s >= least || (symmetric && s <= -least))) s = *scale;
   double ds = (double)s - (double)*scale;
   if (!symmetric) {
-    z = stored(d, (double)*zero - (g1 + ds * q1) / ones);
+    z = stored(d, (double)*zero - quotient(g1 + ds * q1, ones, inverses[0]));
     if (!finite(z)) return false;
   }
   double dz = (double)z - (double)*zero;
@@ -173,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(Descent d) {
       if (l < 4) fits[r][l] = f;
       __syncwarp();
       float scale = scales[at], zero = zeros ? zeros[at] : 0.f, s = scale, z = zero;
-      bool other = solve(d, fits[r], d.totals[at], &s, &z);
+      double inverses[2] = {1 / d.totals[at], 1 / determinant(d.zero, fits[r][2], fits[r][3], d.totals[at])};
+      bool other = solve(d, fits[r], d.totals[at], inverses, &s, &z);
       if (other && whole) {
         for (int j = l; j < d.block; j += LANES) {
           float v = g[j] + kq[j] * (s - scale);

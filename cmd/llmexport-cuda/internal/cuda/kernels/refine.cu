@@ -4,7 +4,7 @@
 
 struct Run {
   float *pulled, *gradient, *kq, *change; // [rows, cols], and [rows, columns of a panel]
-  double* fits;                           // [rows, 2], see fit.curve
+  double* fits;                           // [rows, 4], see fit.curve, and the inverses of the curve of the row and of a determinant
   unsigned char* code;                    // [rows, cols]
   float *scale, *zero;                    // zero is null for symmetric grids
   const float* outputs;                   // [rows, rows]
@@ -64,8 +64,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int l
   if (r < rows && l < 2) {
     double f = 0;
     for (int j = 0; j < width; j++) f += (double)code[r][j] * (double)(l ? k.sums[lo + j] : sums[r][j]);
-    u.fits[row * 2 + l] = f;
+    u.fits[row * 4 + l] = f;
   }
+  __syncwarp();
+  if (r < rows && l == 2) u.fits[row * 4 + 2] = 1 / (double)u.outputs[row * u.rows + row];
+  if (r < rows && l == 3) u.fits[row * 4 + 3] = 1 / determinant(u.zero, u.fits[row * 4], u.fits[row * 4 + 1], k.totals[lo / width]);
 }
 
 // ordinary is whether products with x and its inverse are neither infinite nor denormal.
@@ -171,7 +174,7 @@ template <int C, bool KEPT> struct Panel {
   // Row is what a warp needs to move a row, besides its gradient.
   struct Row {
     float kq[C], code[C], scale, zero, curve;
-    double fits[2];
+    double fits[4];
   };
   __device__ __forceinline__ Row row(int from, int r, int blocks) {
     Row x;
@@ -186,23 +189,22 @@ template <int C, bool KEPT> struct Panel {
     x.scale = u.scale[at];
     x.zero = u.zero ? u.zero[at] : 0.f;
     x.curve = u.outputs[row * u.rows + row];
-    x.fits[0] = u.fits[row * 2];
-    x.fits[1] = u.fits[row * 2 + 1];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) x.fits[i] = u.fits[row * 4 + i];
     return x;
   }
 
   // slopes are the sums of fit.slope, of gradients times codes in lane 0 and of gradients in lane 16. Where gradients are of like sizes all
-  // sums of some of them are exact, and the order does not matter.
-  __device__ __forceinline__ double slopes(const float* code, const float* g) {
+  // sums of some of them are exact, and the order does not matter. Those outside the panel are 0, or nothing is exact.
+  __device__ __forceinline__ double slopes(const double* code, const float* g) {
     unsigned least = ~0u, most = 0;
     double f[2] = {0, 0};
     #pragma unroll
     for (int c = 0; c < C; c++) {
-      if (c * 32 + lane >= width) continue;
       unsigned size = __float_as_uint(g[c]) & 0x7fffffffu;
       if (size && size < least) least = size;
       if (size > most) most = size;
-      f[0] += (double)code[c] * (double)g[c];
+      f[0] += code[c] * (double)g[c];
       f[1] += (double)g[c];
     }
     least = __reduce_min_sync(~0u, least);
@@ -217,7 +219,7 @@ template <int C, bool KEPT> struct Panel {
     } else {
       #pragma unroll
       for (int c = 0; c < C; c++) {
-        s->terms[0][c * 32 + lane] = (double)code[c] * (double)g[c];
+        s->terms[0][c * 32 + lane] = code[c] * (double)g[c];
         s->terms[1][c * 32 + lane] = (double)g[c];
       }
       __syncwarp();
@@ -235,7 +237,7 @@ template <int C, bool KEPT> struct Panel {
     int count = u.rows - from < ROWS ? u.rows - from : ROWS, blocks = k.cols / width;
     float sums[C], diagonal[C], flats[C];
     float mid = (float)(1 << (k.bits - 1)), least = -mid, most = mid - 1, unknown = __uint_as_float(0x7fffffffu);
-    double total = k.totals[lo / width];
+    double total = k.totals[lo / width], ones = 1 / total;
     #pragma unroll
     for (int c = 0; c < C; c++) {
       int j = c * 32 + lane;
@@ -248,20 +250,22 @@ template <int C, bool KEPT> struct Panel {
     for (int r = 0; r < count; r++) {
       Row x = next;
       if (r + 1 < count) next = row(from, r + 1, blocks); // it comes meanwhile
-      float g[C], before[C], level = 1.f / x.curve;
+      float g[C], before[C];
+      double codes[C], inverses[2] = {ones, x.fits[3]};
       #pragma unroll
       for (int c = 0; c < C; c++) {
         x.code[c] -= mid;
+        codes[c] = x.code[c];
         before[c] = x.scale * x.code[c] + x.zero;
       }
       meet(GRADIENT, TEAM);
       #pragma unroll
       for (int c = 0; c < C; c++) g[c] = s->gradient[c * 32 + lane];
       // The scale and the zero term.
-      double slope = slopes(x.code, g) / (double)x.curve;
+      double slope = quotient(slopes(codes, g), x.curve, x.fits[2]);
       double f[4] = {__shfl_sync(~0u, slope, 0), __shfl_sync(~0u, slope, 16), x.fits[0], x.fits[1]};
       float scale = x.scale, zero = x.zero;
-      bool any = solve(d, f, total, &scale, &zero);
+      bool any = solve(d, f, total, inverses, &scale, &zero);
       if (any) {
         float by = (scale - x.scale) * x.curve, more = (zero - x.zero) * x.curve;
         #pragma unroll
@@ -271,7 +275,7 @@ template <int C, bool KEPT> struct Panel {
         }
       }
       // The codes, 32 columns at a time. Until one moves all of these decide at once; the first that moves does, and those after it decide again.
-      float inverse = 1.f / scale, flat = level * inverse, q[C];
+      float inverse = 1.f / scale, flat = (float)x.fits[2] * inverse, q[C];
       if (!ordinary(x.curve) || !ordinary(fabsf(scale))) flat = unknown;
       #pragma unroll
       for (int c = 0; c < C; c++) q[c] = x.code[c];
