@@ -45,12 +45,12 @@ func newFisher(d *arch.Decoder) *fisher {
 // these have gradients, too. The head is seen in groups other than windows, and an expert with some tokens only, but there the
 // gradients at the first tokens are ordinary or 0. Sums are in the order of the tokens, however they are grouped.
 func (f *fisher) visitor(ops map[string]*op, length, skip, threads int) forward.Visitor {
-	wants := func(l *forward.Linear) (x, dy bool) { return false, f.squares[l.Weight.Tensor] != nil }
+	wants := func(l *forward.Linear) (x, dy bool) { return false, f.squares[l.Weight.Tensor] != nil } // not a tied head
 	return forward.Visitor{Wants: wants, Linear: func(l *forward.Linear, _, dy []float32) {
-		sums := f.squares[l.Weight.Tensor]
-		if sums == nil {
-			return // a tied head
+		if _, wanted := wants(l); !wanted {
+			return
 		}
+		sums := f.squares[l.Weight.Tensor]
 		f.inputs[l.Weight.Tensor] += int64(len(dy) / l.Rows)
 		x := ops[l.Weight.Tensor]
 		whole := x.kind != headInput && !x.expert

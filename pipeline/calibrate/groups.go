@@ -175,5 +175,8 @@ func (x *measurement) measured(ctx context.Context) (*probe, error) {
 	length := len(x.Probe[0])
 	var err error
 	x.probe, err = newProbe(ctx, &x.Options, x.model, x.Probe[:min(len(x.Probe), (groupTokens+length-1)/length)], x.Memory/memoryShare)
+	if err == nil {
+		x.probe.logits.version = kernel.NewVersion() // each group is compared with them
+	}
 	return x.probe, err
 }

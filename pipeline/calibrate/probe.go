@@ -196,7 +196,10 @@ func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Head)
 }
 
 // compared are the logits of some rows, of two models.
-type compared struct{ want, got []float32 }
+type compared struct {
+	want, got []float32
+	version   uint64 // names the logits that are wanted, if they are always the same; or 0
+}
 
 // probeRows is how many rows of logits are compared at a time, unless they take more than forward.LogitBytes.
 const probeRows = 256
@@ -205,8 +208,11 @@ const probeRows = 256
 func (l *compared) divergences(ctx context.Context, want, got *forward.Head, x, y []float32, threads int) ([]float64, error) {
 	vocab, width := want.Linear.Rows, want.Linear.Cols
 	n := len(x) / width
-	most := min(n, max(1, min(probeRows, forward.LogitBytes/4/vocab)))
 	kl := make([]float64, n)
+	if l.offload(ctx, want, got, x, y, kl) {
+		return kl, nil
+	}
+	most := min(n, max(1, min(probeRows, forward.LogitBytes/4/vocab)))
 	l.want, l.got = grow(l.want, most*vocab), grow(l.got, most*vocab)
 	for row := 0; row < n; row += most {
 		if err := ctx.Err(); err != nil {
@@ -228,4 +234,21 @@ func (l *compared) divergences(ctx context.Context, want, got *forward.Head, x, 
 		})
 	}
 	return kl, nil
+}
+
+// offload lets a device compute the divergences kl. It reports false if there is none that does.
+func (l *compared) offload(ctx context.Context, want, got *forward.Head, x, y []float32, kl []float64) bool {
+	p, ok := want.Offered(ctx, x)
+	if !ok {
+		return false
+	}
+	p.Version = l.version
+	q, ok := got.Offered(ctx, y)
+	if !ok || !kernel.Offload(&kernel.Divergences{Want: p, Got: q, KL: kl}) {
+		return false
+	}
+	tally := effort.TallyOf(ctx)
+	tally.Linear(2*p.Rows, p.Vocab, p.Width)
+	tally.Add(effort.Element, 2*estimate.LogitFunctions*p.Rows*p.Vocab)
+	return true
 }

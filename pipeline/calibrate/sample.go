@@ -102,7 +102,8 @@ type team struct {
 	head    *forward.Head
 	cache   *forward.Cache
 	threads int
-	tokens  float64 // of the present batch, processed
+	tokens  float64   // of the present batch, processed
+	logits  []float32 // unless a device has them
 }
 
 func (w *sampler) run(ctx context.Context) error {
@@ -234,20 +235,19 @@ func (w *sampler) share() (teams, batch int, weights int64) {
 
 // write draws the remaining tokens of windows lo to hi-1, which have the same length, one position of all windows at a time.
 func (w *team) write(lo, hi int) error {
-	ctx, windows, vocab := w.ctx, w.windows[lo:hi], w.model.Decoder().Vocab
-	n, tokens, logits := float64(len(windows)), make([]int32, len(windows)), make([]float32, len(windows)*vocab)
+	ctx, windows := w.ctx, w.windows[lo:hi]
+	n, tokens := float64(len(windows)), make([]int32, len(windows))
 	layers := float64(len(w.model.Decoder().Layers))
 	first := float64(len(windows[0]))
 	w.cache.Progress = func(part float64) { w.report(n * first * part) }
 	h, err := w.cache.Fill(ctx, windows, int64(w.Length))
 	for err == nil {
 		h = w.head.Input(h, h)
-		if err := w.head.Logits(ctx, logits, h); err != nil {
+		if err := w.draw(tokens, h, lo); err != nil {
 			return err
 		}
-		effort.TallyOf(ctx).Add(effort.Element, estimate.LogitFunctions*len(logits))
-		if err := w.draw(logits, lo, windows); err != nil {
-			return err
+		for i := range windows {
+			windows[i] = append(windows[i], tokens[i])
 		}
 		if err := w.record(lo, windows); err != nil {
 			return err
@@ -257,28 +257,37 @@ func (w *team) write(lo, hi int) error {
 		if length == w.Length {
 			return nil
 		}
-		for i, window := range windows {
-			tokens[i] = window[length-1]
-		}
 		w.cache.Progress = func(part float64) { w.report(n * (float64(length) + part*layers/(layers+1))) } // logits follow
 		h, err = w.cache.Advance(ctx, tokens)
 	}
 	return err
 }
 
-// draw appends a token to every window, the first of which has number first.
-func (w *team) draw(logits []float32, first int, windows [][]int32) error {
-	vocab, failed := w.model.Decoder().Vocab, make([]error, len(windows))
-	kernel.Parallel(w.threads, len(windows), func(lo, hi int) {
+// draw draws the next tokens of windows, the first of which has number first, by the inputs h of the head.
+func (w *team) draw(tokens []int32, h []float32, first int) error {
+	at := make([]float64, len(tokens))
+	for i := range at {
+		at[i] = fraction(w.random[first+i])
+	}
+	vocab, tally := w.model.Decoder().Vocab, effort.TallyOf(w.ctx)
+	tally.Add(effort.Element, estimate.LogitFunctions*len(tokens)*vocab)
+	if p, ok := w.head.Offered(w.ctx, h); ok && kernel.Offload(&kernel.Draws{Logits: p, At: at, Tokens: tokens}) {
+		tally.Linear(p.Rows, p.Vocab, p.Width)
+		return nil
+	}
+	w.logits = grow(w.logits, len(tokens)*vocab)
+	if err := w.head.Logits(w.ctx, w.logits, h); err != nil {
+		return err
+	}
+	failed := make([]error, len(tokens))
+	kernel.Parallel(w.threads, len(tokens), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			var token int32
-			token, failed[i] = next(logits[i*vocab:(i+1)*vocab], w.random[first+i])
-			windows[i] = append(windows[i], token)
+			tokens[i], failed[i] = next(w.logits[i*vocab:(i+1)*vocab], at[i])
 		}
 	})
 	for i, err := range failed {
 		if err != nil {
-			return fmt.Errorf("window %d, token %d: %w", first+i, len(windows[i])-1, err)
+			return fmt.Errorf("window %d, token %d: %w", first+i, len(w.windows[first+i]), err)
 		}
 	}
 	return nil

@@ -193,16 +193,19 @@ func (o *Options) gradient(
 	h = m.Stream(h)
 	g := &gradients{final: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)
-	dh := make([]float32, len(h))
-	err = head.Backward(ctx, dh, h, func(token int, logits []float32) error {
-		tile := labels{head, func(row int) float64 {
-			row += token
-			return rand.New(rand.NewPCG(uint64(first+row/length), uint64(row%length))).Float64()
-		}, g.spread[token:]}
+	dh, at := make([]float32, len(h)), make([]float64, len(windows)*length)
+	for row := range at {
+		at[row] = rand.New(rand.NewPCG(uint64(first+row/length), uint64(row%length))).Float64()
+	}
+	if head.BackwardDrawn(ctx, dh, h, at, g.spread, v) {
+		for i, squares := range g.spread {
+			g.spread[i] = 1 - squares
+		}
+	} else if err = head.Backward(ctx, dh, h, func(token int, logits []float32) error {
+		tile := labels{head, at[token:], g.spread[token:]}
 		m.CrossEntropyGradient(logits, tile.choose)
 		return nil
-	}, v)
-	if err != nil {
+	}, v); err != nil {
 		return nil, err
 	}
 	dh = m.WithSide(dh)

@@ -82,6 +82,27 @@ func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
 	return nil
 }
 
+// Offered returns the logits of rows x of the head's input [rows, Hidden] as a device computes them. It reports false if there is no device, or
+// logits are more than the products of x with a matrix in memory.
+func (h *Head) Offered(ctx context.Context, x []float32) (logits kernel.Logits, ok bool) {
+	l := h.Linear
+	if !kernel.HasDevice() || l == nil || !h.Plain() || l.of.Bias.Tensor != "" {
+		return logits, false
+	}
+	logits = kernel.Logits{X: x, Rows: len(x) / l.Cols, Vocab: l.Rows, Width: l.Cols}
+	if l.InMemory() {
+		f := l.factor(nil)
+		logits.Weights = f.right()
+		return logits, true
+	}
+	f, err := l.model.factor(ctx, output{l.of, nil})
+	if err != nil || f.packed == nil {
+		return logits, false
+	}
+	logits.Weights = f.packed.Factor()
+	return logits, true
+}
+
 // Slope is the derivative of a logit, as [Head.Logits] computes it, by the output of the linear layer.
 func (h *Head) Slope(logit float32) float32 {
 	slope := h.model.logitScale()
@@ -152,4 +173,29 @@ func (h *Head) Backward(
 		copy(dh[lo*width:hi*width], dx)
 	}
 	return nil
+}
+
+// BackwardDrawn is [Head.Backward] for the negative log-likelihoods of labels that a device draws, each at a place, from 0 to 1, of the softmax
+// of its token: at is [tokens]. It sets squares to the sums of the squared probabilities of every token. dh may not be hidden. It reports
+// false if there is no device that does this, or if the visitor takes what stays there; dh and squares are arbitrary then.
+func (h *Head) BackwardDrawn(ctx context.Context, dh, hidden []float32, at, squares []float64, v Visitor) bool {
+	if x, dy := v.wants(h.Linear); !kernel.HasDevice() || v.Norm != nil || x || dy {
+		return false
+	}
+	a := h.model.arenas.Get().(*arena)
+	defer h.model.arenas.Put(a)
+	x := grow(&a.floats, len(hidden))
+	h.Norm.apply(x, hidden)
+	logits, ok := h.Offered(ctx, x)
+	l := h.Linear
+	if !ok || l.W == nil || !kernel.Offload(&kernel.Labels{Logits: logits, Back: l.backFactor(), At: at, Squares: squares, Gradient: dh}) {
+		return false
+	}
+	h.Norm.back(hidden, dh, l.Cols, v)
+	products := 2 // and that of the visitor
+	if v.Linear != nil {
+		products++
+	}
+	effort.TallyOf(ctx).Linear(products*len(at), l.Rows, l.Cols)
+	return true
 }

@@ -14,7 +14,8 @@ type Device interface {
 	Forget(p *Pasts)
 }
 
-// Work is a [*Product], a [*Feedback], [*Feedbacks], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring] or a [*Chain].
+// Work is a [*Product], a [*Feedback], [*Feedbacks], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring], a [*Chain], [*Divergences],
+// [*Labels] or [*Draws].
 type Work interface {
 	// Multiplications is how many the work takes, or nearly so.
 	Multiplications() int
