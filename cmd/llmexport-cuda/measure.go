@@ -21,6 +21,7 @@ func addMeasure(c *cli.Command) {
 	c.Flags = append(c.Flags,
 		&cli.BoolFlag{Name: "calibrate", Usage: "measure the products and factors of calibration instead, on the card and on the CPU"},
 		&cli.StringFlag{Name: "shapes", Value: "4096x4096,1024x4096,12288x4096,4096x12288", Usage: "`LIST` of matrices OUTxIN for --calibrate"},
+		&cli.StringFlag{Name: "heads", Usage: "`LIST` of heads VOCABULARYxIN for --calibrate, such as 151936x4096"},
 		&cli.IntFlag{Name: "tokens", Value: 2048, Usage: "multiply them by `N` tokens at a time"})
 	action := c.Action
 	c.Action = func(c *cli.Context) error {
@@ -30,9 +31,15 @@ func addMeasure(c *cli.Command) {
 		if c.NArg() > 0 {
 			return exit.Usagef("bench --calibrate takes no PACKAGE")
 		}
-		shapes, err := shapeList(c.String("shapes"))
+		shapes, err := shapeList(c, "shapes")
 		if err != nil {
 			return err
+		}
+		var heads []cuda.Shape
+		if c.IsSet("heads") {
+			if heads, err = shapeList(c, "heads"); err != nil {
+				return err
+			}
 		}
 		tokens, times := c.Int("tokens"), c.Int("repetitions")
 		if tokens < 1 || tokens > 1<<20 || times < 1 || times > 1000 {
@@ -41,7 +48,7 @@ func addMeasure(c *cli.Command) {
 		if len(cards) == 0 {
 			return exit.Usagef("bench --calibrate needs a card, doctor says why there is none")
 		}
-		m, err := cards[0].Measure(shapes, tokens, times)
+		m, err := cards[0].Measure(shapes, heads, tokens, times)
 		if err != nil {
 			return err
 		}
@@ -54,13 +61,14 @@ func addMeasure(c *cli.Command) {
 	}
 }
 
-// shapeList parses a list of matrices.
-func shapeList(text string) (list []cuda.Shape, err error) {
+// shapeList parses the list of matrices of a flag.
+func shapeList(c *cli.Context, flag string) (list []cuda.Shape, err error) {
+	text := c.String(flag)
 	for word := range strings.SplitSeq(text, ",") {
 		var s cuda.Shape
 		var rest string
 		if n, _ := fmt.Sscanf(word, "%dx%d%s", &s.Rows, &s.Cols, &rest); n != 2 || s.Rows < 1 || s.Cols < 1 || max(s.Rows, s.Cols) > 1<<20 {
-			return nil, exit.Usagef("--shapes %q: %q is not a matrix such as 12288x4096", text, word)
+			return nil, exit.Usagef("--%s %q: %q is not a matrix such as 12288x4096", flag, text, word)
 		}
 		list = append(list, s)
 	}
@@ -81,7 +89,7 @@ func writeMeasured(w io.Writer, m *cuda.Measurement) error {
 			fmt.Sprintf("%.0f %%", 100*max(p.Tile128, p.Tile256)/m.Peak), fmt.Sprintf("%.1f", p.Card), fmt.Sprintf("%.2f", p.CPU), p.Differ)
 	}
 	errs = append(errs, s.Write(w, false))
-	s = sheet.New("gptq", ">matrix", ">with copies", ">CPU", ">differ")
+	s = sheet.New("work", ">matrix", ">with copies", ">CPU", ">differ")
 	for _, p := range m.Works {
 		s.Row(p.Work, fmt.Sprintf("%dx%d", p.Shape.Rows, p.Shape.Cols), fmt.Sprintf("%.1f", p.Card), fmt.Sprintf("%.2f", p.CPU), p.Differ)
 	}

@@ -104,7 +104,7 @@ func (e *Engine) chooseRuns(w *kernel.Choice, list []kernel.Mixed, factor uint64
 			return nil, false
 		}
 	}
-	if !e.upload(s, table, values(unsafe.Slice((*float32)(unsafe.Pointer(&runs[0])), len(runs)*int(unsafe.Sizeof(mixed{}))/4))) ||
+	if !e.upload(s, table, values(floatsOf(runs))) ||
 		!e.upload(s, importance, values(w.Importance)) || !e.upload(s, order, values(integers(w.Order))) {
 		return nil, false
 	}
@@ -140,5 +140,5 @@ func integers(x []int) []float32 {
 	for i, v := range x {
 		y[i] = int32(v)
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(&y[0])), len(y))
+	return floatsOf(y)
 }

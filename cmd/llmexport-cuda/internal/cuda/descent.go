@@ -19,7 +19,7 @@ type descent struct {
 // descend moves codes and scales. What the caller has changes only when all of the results have come.
 func (e *Engine) descend(d *kernel.Descent) bool {
 	n := d.Rows * d.Cols
-	terms := [][]float32{unsafe.Slice((*float32)(unsafe.Pointer(&d.Totals[0])), 2*len(d.Totals)), d.Sums, d.Scale, d.Zero}
+	terms := [][]float32{floatsOf(d.Totals), d.Sums, d.Scale, d.Zero}
 	var at [4]uint64 // of terms
 	size := uint64(0)
 	for i, x := range terms {

@@ -119,11 +119,14 @@ const (
 	gateBacks
 	queryBacks
 	keyBacks
+	divergences
+	labels
+	draws
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
 	"rotates", "keeps", "attends", "gates", "wholes",
-	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks"}
+	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks", "divergences", "labels", "draws"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -276,6 +279,12 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 		done = e.refine(w)
 	case *kernel.Chain:
 		done = w.Windows == nil && e.chain(w) || w.Windows != nil && e.whole(w)
+	case *kernel.Divergences:
+		done = e.divergences(w)
+	case *kernel.Labels:
+		done = e.labels(w)
+	case *kernel.Draws:
+		done = e.draws(w)
 	}
 	if !done {
 		e.spent.Products--

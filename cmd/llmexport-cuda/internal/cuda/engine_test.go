@@ -741,11 +741,11 @@ func TestOpen(t *testing.T) {
 // TestMeasure measures small products, and compares them.
 func TestMeasure(t *testing.T) {
 	e := engine(t)
-	m, err := e.Measure([]Shape{{70, 40}, {40, 70}}, 50, 1)
+	m, err := e.Measure([]Shape{{70, 40}, {40, 70}}, []Shape{{300, 40}}, 50, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Products) != 6 || len(m.Works) != 18 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+	if len(m.Products) != 8 || len(m.Works) != 21 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
 		t.Errorf("measured %+v", m)
 	}
 	for _, p := range m.Products {

@@ -31,9 +31,7 @@ func (g *Group) Compute(w kernel.Work) bool {
 			return g.split(w, w.Rows, pieceRows, func(lo, hi int) kernel.Work {
 				p, part := *w, w.Parts[0]
 				part.A.Data = part.A.Data[lo*part.A.Stride:]
-				if part.A.Version != 0 { // these rows alone
-					part.A.Version |= uint64(lo/pieceRows+1) << 40
-				}
+				part.A.Version = rowsVersion(part.A.Version, lo) // these rows alone
 				p.Dst, p.Rows, p.Parts = w.Dst[lo*w.Stride:], hi-lo, []kernel.Part{part}
 				return &p
 			}, nil)
@@ -86,6 +84,19 @@ func (g *Group) Compute(w kernel.Work) bool {
 			break // sums of windows that follow one another
 		}
 		return g.split(w, len(w.Windows), 1, func(lo, hi int) kernel.Work { return windowsOf(w, lo, hi) }, nil)
+	case *kernel.Divergences:
+		return g.split(w, w.Want.Rows, pieceRows, func(lo, hi int) kernel.Work {
+			return &kernel.Divergences{Want: logitsOf(w.Want, lo, hi), Got: logitsOf(w.Got, lo, hi), KL: w.KL[lo:hi]}
+		}, nil)
+	case *kernel.Labels:
+		return g.split(w, w.Rows, pieceRows, func(lo, hi int) kernel.Work {
+			return &kernel.Labels{Logits: logitsOf(w.Logits, lo, hi), Back: w.Back, At: w.At[lo:hi], Squares: w.Squares[lo:hi],
+				Gradient: rowsOf(w.Gradient, w.Rows, lo, hi)}
+		}, nil)
+	case *kernel.Draws:
+		return g.split(w, w.Rows, pieceRows, func(lo, hi int) kernel.Work {
+			return &kernel.Draws{Logits: logitsOf(w.Logits, lo, hi), At: w.At[lo:hi], Tokens: w.Tokens[lo:hi]}
+		}, nil)
 	}
 	return g.turn().Compute(w)
 }
@@ -130,6 +141,21 @@ func windowsOf(w *kernel.Chain, lo, hi int) *kernel.Chain {
 		}
 	}
 	return &c
+}
+
+// logitsOf are rows lo to hi-1 of logits.
+func logitsOf(l kernel.Logits, lo, hi int) kernel.Logits {
+	l.X, l.Rows = rowsOf(l.X, l.Rows, lo, hi), hi-lo
+	l.Version = rowsVersion(l.Version, lo)
+	return l
+}
+
+// rowsVersion names the rows from lo on, a multiple of pieceRows, of what has a version.
+func rowsVersion(version uint64, lo int) uint64 {
+	if version == 0 {
+		return 0
+	}
+	return version | uint64(lo/pieceRows+1)<<40
 }
 
 // change saves memory that work changes, and returns what restores it.

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
@@ -143,6 +144,42 @@ func TestGroupWindows(t *testing.T) {
 		}
 		if shared < 2 {
 			t.Errorf("%d chains were shared out", shared)
+		}
+	}
+}
+
+// Two cards share out rows of logits, and keep those with a name.
+func TestGroupLogits(t *testing.T) {
+	g := NewGroup([]*Engine{engine(t), engine(t)})
+	l := drawnLogits(300, Shape{500, 30})
+	l.Version = kernel.NewVersion()
+	other := l.Logits
+	other.X = drawn(len(l.X), 3)
+	want := &kernel.Divergences{Want: l.Logits, Got: other, KL: make([]float64, l.Rows)}
+	want.Do()
+	for range 2 {
+		got := *want
+		if got.KL = make([]float64, l.Rows); !g.Compute(&got) || differ(quarters(got.KL), quarters(want.KL)) > 0 {
+			t.Fatal("divergences were not computed, or differ")
+		}
+	}
+	labels := func() *kernel.Labels {
+		return &kernel.Labels{Logits: l.Logits, Back: l.back, At: evenly(l.Rows), Squares: make([]float64, l.Rows), Gradient: make([]float32, len(l.X))}
+	}
+	one, two := labels(), labels()
+	if one.Do(); !g.Compute(two) || differ(two.Gradient, one.Gradient)+differ(quarters(two.Squares), quarters(one.Squares)) > 0 {
+		t.Error("gradients for labels were not computed, or differ")
+	}
+	draws := func() *kernel.Draws {
+		return &kernel.Draws{Logits: l.Logits, At: evenly(l.Rows), Tokens: make([]int32, l.Rows)}
+	}
+	first, second := draws(), draws()
+	if first.Do(); !g.Compute(second) || !slices.Equal(first.Tokens, second.Tokens) {
+		t.Error("tokens were not drawn, or differ")
+	}
+	for i, e := range g.cards {
+		if n := e.Spent().Products; n != 4 {
+			t.Errorf("card %d did %d pieces of work", i, n)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func (c Card) Peak() float64 {
 	return float64(c.Processors*units*2) * float64(c.Clock) * 1e-9
 }
 
-// Measure times the products of calibration for matrices of weights and so many tokens, and what gptq does with such matrices, each the
-// best of so many times.
-func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error) {
+// Measure times the products of calibration for matrices of weights and so many tokens, what gptq does with such matrices, and what follows the
+// products of heads, each the best of so many times.
+func (e *Engine) Measure(shapes, heads []Shape, tokens, times int) (*Measurement, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	e.do("cuCtxSetCurrent", e.driver.setCurrent(e.context))
@@ -74,10 +74,17 @@ func (e *Engine) Measure(shapes []Shape, tokens, times int) (*Measurement, error
 		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),
 			e.measureRefinement(s, times))
 	}
+	for _, s := range heads {
+		n := min(tokens, mostMeasured)
+		r.Products = append(r.Products, e.measureLinear(s, n, times), e.measureBackward(s, n, times))
+		l := drawnLogits(n, s)
+		r.Works = append(r.Works, e.measureDivergences(l, times), e.measureLabels(l, times), e.measureDraws(l, times))
+	}
 	return r, e.Err()
 }
 
-// widestMeasured bounds the states of branches that are measured, mostMeasured their tokens, twice as many on the way back.
+// widestMeasured bounds the states of branches that are measured, which the CPU computes in one thread, mostMeasured their tokens, twice as many on
+// the way back, and the rows of logits.
 const widestMeasured, mostMeasured = 8192, 1024
 
 // best is the shortest of so many times, after one that is not counted.

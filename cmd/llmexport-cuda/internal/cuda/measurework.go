@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"math"
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -12,7 +13,8 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	Work   string  `json:"work"` // factor, tokens, windows, gradients, feedback, feedbacks, descent, choice or refinement
+	// factor, tokens, windows, gradients, feedback, feedbacks, descent, choice, refinement, divergences, labels or draws
+	Work   string  `json:"work"`
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
 	CPU    float64 `json:"cpu"`
@@ -238,4 +240,79 @@ func (e *Engine) measureRefinement(s Shape, times int) MeasuredWork {
 		}
 		return all
 	}, times)
+}
+
+// measuredLogits are logits of a spread of about one, with the matrix as the right-hand side of products with gradients.
+type measuredLogits struct {
+	kernel.Logits
+	back kernel.Factor
+}
+
+// sampledLogits are few, of a vocabulary in several pieces.
+func sampledLogits() measuredLogits { return drawnLogits(40, Shape{3001, 300}) }
+
+// drawnLogits returns logits of so many rows for a head.
+func drawnLogits(rows int, s Shape) measuredLogits {
+	w := drawn(s.Rows*s.Cols, 2)
+	x := drawn(rows*s.Cols, 1)
+	kernel.Scale(x, x, float32(12/math.Sqrt(float64(s.Cols))))
+	return measuredLogits{
+		kernel.Logits{X: x, Rows: rows, Vocab: s.Rows, Width: s.Cols,
+			Weights: kernel.Factor{Data: w, Layout: kernel.ByRow, Stride: s.Cols, Version: kernel.NewVersion()}},
+		kernel.Factor{Data: w, Layout: kernel.ByPosition, Stride: s.Cols, Version: kernel.NewVersion()},
+	}
+}
+
+func (l *measuredLogits) shape() Shape { return Shape{l.Vocab, l.Width} }
+
+// measureDivergences compares logits with those of the rows in another order.
+func (e *Engine) measureDivergences(l measuredLogits, times int) MeasuredWork {
+	other := l.Logits
+	other.X = append(slices.Clone(l.X[l.Width:]), l.X[:l.Width]...)
+	return e.measureWork("divergences", l.shape(), func() kernel.Work {
+		return &kernel.Divergences{Want: l.Logits, Got: other, KL: make([]float64, l.Rows)}
+	}, func(w kernel.Work) { w.(*kernel.Divergences).Do() }, func(w kernel.Work) []float32 { return quarters(w.(*kernel.Divergences).KL) }, times)
+}
+
+// evenly are numbers from 0 to 1.
+func evenly(n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = (float64(i) + .5) / float64(n)
+	}
+	return x
+}
+
+func (e *Engine) measureLabels(l measuredLogits, times int) MeasuredWork {
+	return e.measureWork("labels", l.shape(), func() kernel.Work {
+		return &kernel.Labels{Logits: l.Logits, Back: l.back, At: evenly(l.Rows), Squares: make([]float64, l.Rows), Gradient: make([]float32, len(l.X))}
+	}, func(w kernel.Work) { w.(*kernel.Labels).Do() }, func(w kernel.Work) []float32 {
+		x := w.(*kernel.Labels)
+		return slices.Concat(x.Gradient, quarters(x.Squares))
+	}, times)
+}
+
+func (e *Engine) measureDraws(l measuredLogits, times int) MeasuredWork {
+	return e.measureWork("draws", l.shape(), func() kernel.Work {
+		return &kernel.Draws{Logits: l.Logits, At: evenly(l.Rows), Tokens: make([]int32, l.Rows)}
+	}, func(w kernel.Work) { w.(*kernel.Draws).Do() }, func(w kernel.Work) (tokens []float32) {
+		for _, token := range w.(*kernel.Draws).Tokens {
+			tokens = append(tokens, float32(token))
+		}
+		return tokens
+	}, times)
+}
+
+// quarters are the bits of numbers, 16 at a time, or what is not a number.
+func quarters(x []float64) (all []float32) {
+	for _, v := range x {
+		for shift := range 4 {
+			quarter := float32(math.Float64bits(v) >> (16 * shift) & 0xffff)
+			if v != v {
+				quarter = float32(v)
+			}
+			all = append(all, quarter)
+		}
+	}
+	return all
 }

@@ -10,7 +10,9 @@ import (
 
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
-type proofs struct{ feedback, descent, factor, choice, refinement, chain, whole, back proof }
+type proofs struct {
+	feedback, descent, factor, choice, refinement, chain, whole, back, divergences, labels, draws proof
+}
 
 type proof struct {
 	once  sync.Once
@@ -45,6 +47,12 @@ func (e *Engine) proven(w kernel.Work) bool {
 			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) })
 		}
 		return e.prove(&e.proofs.chain, func() MeasuredWork { return e.measureChain(1, 1) })
+	case *kernel.Divergences:
+		return e.prove(&e.proofs.divergences, func() MeasuredWork { return e.measureDivergences(sampledLogits(), 1) })
+	case *kernel.Labels:
+		return e.prove(&e.proofs.labels, func() MeasuredWork { return e.measureLabels(sampledLogits(), 1) })
+	case *kernel.Draws:
+		return e.prove(&e.proofs.draws, func() MeasuredWork { return e.measureDraws(sampledLogits(), 1) })
 	}
 	return true
 }

@@ -32,6 +32,16 @@ func TestProve(t *testing.T) {
 	if !e.Compute(backOf(0)) || e.Spent().Products != 8 {
 		t.Errorf("gradients were not computed, or their sample: %d pieces of work", e.Spent().Products)
 	}
+	l := drawnLogits(3, Shape{50, 20})
+	for i, w := range []kernel.Work{
+		&kernel.Divergences{Want: l.Logits, Got: l.Logits, KL: make([]float64, 3)},
+		&kernel.Labels{Logits: l.Logits, Back: l.back, At: evenly(3), Squares: make([]float64, 3), Gradient: make([]float32, 60)},
+		&kernel.Draws{Logits: l.Logits, At: evenly(3), Tokens: make([]int32, 3)},
+	} {
+		if n := int64(10 + 2*i); !e.Compute(w) || e.Spent().Products != n {
+			t.Errorf("work %d with logits was not done, or its sample: %d pieces of work, want %d", i, e.Spent().Products, n)
+		}
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

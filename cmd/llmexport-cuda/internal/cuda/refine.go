@@ -166,8 +166,8 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, own, hessia
 			return nil, false
 		}
 	}
-	if !e.upload(s, table, values(unsafe.Slice((*float32)(unsafe.Pointer(&runs[0])), len(runs)*int(unsafe.Sizeof(run{}))/4))) ||
-		!e.upload(s, sums, values(w.Sums)) || !e.upload(s, totals, values(unsafe.Slice((*float32)(unsafe.Pointer(&w.Totals[0])), 2*len(w.Totals)))) ||
+	if !e.upload(s, table, values(floatsOf(runs))) ||
+		!e.upload(s, sums, values(w.Sums)) || !e.upload(s, totals, values(floatsOf(w.Totals))) ||
 		!e.fence(s) || !e.do("cuStreamWaitEvent", e.driver.after(c.stream, e.done, 0)) {
 		return nil, false
 	}

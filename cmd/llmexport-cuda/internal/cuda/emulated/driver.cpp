@@ -28,6 +28,7 @@ static D3 threadIdx, blockIdx;
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static float __fadd_rn(float a, float b) { return a + b; }
 static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8); return u; }
 static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
 static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
 
@@ -115,6 +116,7 @@ template <int N> void wait() {
 #include "../kernels/refine.cu"
 #include "../kernels/choose.cu"
 #include "../kernels/chain.cu"
+#include "../kernels/logits.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -193,7 +195,7 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS };
+              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS, DIVERGENCES, LABELS, DRAWS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -210,8 +212,9 @@ int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks"};
-  for (int i = 0; i < KEY_BACKS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks",
+                         "divergences", "labels", "draws"};
+  for (int i = 0; i < DRAWS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -319,6 +322,28 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto n = arg<unsigned long long>(a, 3);
     int segments = arg<int>(a, 4), width = arg<int>(a, 5);
     g = [=] { joins(dst, x, bias, n, segments, width); };
+    break;
+  }
+  case DIVERGENCES: {
+    auto kl = arg<double*>(a, 0);
+    auto p = arg<float*>(a, 1), q = arg<float*>(a, 2);
+    int n = arg<int>(a, 3);
+    g = [=] { divergences(kl, p, q, n); };
+    break;
+  }
+  case LABELS: {
+    auto squares = arg<double*>(a, 0), at = arg<double*>(a, 2);
+    auto rows = arg<float*>(a, 1);
+    int n = arg<int>(a, 3);
+    g = [=] { labels(squares, rows, at, n); };
+    break;
+  }
+  case DRAWS: {
+    auto tokens = arg<int*>(a, 0);
+    auto rows = arg<float*>(a, 1);
+    auto at = arg<double*>(a, 2), sums = arg<double*>(a, 3);
+    int n = arg<int>(a, 4);
+    g = [=] { draws(tokens, rows, at, sums, n); };
     break;
   }
   case WHOLES: {
