@@ -88,6 +88,13 @@ func (r *course) branch(ctx context.Context, b *branch) (bool, error) {
 
 // output adds the output of a branch for states before its scale and norm, and returns its matrix.
 func (r *course) output(ctx context.Context, b *branch, states int) (out int, ok bool, err error) {
+	if e, mixed := b.block.(experts); mixed {
+		x, ok, err := r.before(b, states)
+		if !ok || err != nil {
+			return 0, ok, err
+		}
+		return r.experts(ctx, e, x)
+	}
 	read, ok, err := r.input(ctx, b, states)
 	if !ok || err != nil {
 		return 0, ok, err
@@ -97,14 +104,21 @@ func (r *course) output(ctx context.Context, b *branch, states int) (out int, ok
 	return out, ok, err
 }
 
+// before adds the norm before a block for states, and returns the matrix that the block reads.
+func (r *course) before(b *branch, states int) (x int, ok bool, err error) {
+	if b.Norm == nil {
+		return states, true, nil
+	}
+	x = r.matrix(normed, r.model.decoder.Hidden)
+	ok, err = r.norm(x, states, b.Norm)
+	return x, ok, err
+}
+
 // input adds what the last layer of a branch reads for states, and returns its matrix.
 func (r *course) input(ctx context.Context, b *branch, states int) (read int, ok bool, err error) {
-	x := states
-	if b.Norm != nil {
-		x = r.matrix(normed, r.model.decoder.Hidden)
-		if ok, err := r.norm(x, states, b.Norm); !ok || err != nil {
-			return 0, ok, err
-		}
+	x, ok, err := r.before(b, states)
+	if !ok || err != nil {
+		return 0, ok, err
 	}
 	switch block := b.block.(type) {
 	case attention:
@@ -153,22 +167,25 @@ func (r *course) normed(m int, n *arch.Norm) (to int, ok bool, err error) {
 	return to, ok, err
 }
 
+// factor returns the matrix of a linear layer; without packed if its weights are not in memory, or if its inputs or outputs are bounded.
+func (r *course) factor(ctx context.Context, l *arch.Linear) (f factor, err error) {
+	if l.Clip != nil {
+		return f, nil
+	}
+	if h := r.held.linear(l); h != nil && h.InMemory() {
+		return h.factor(nil), nil
+	}
+	if r.cache != nil {
+		return r.model.factor(ctx, output{l, nil})
+	}
+	return f, nil
+}
+
 // linear adds a linear layer, if its weights are in memory.
 func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool, error) {
-	if l.Clip != nil {
-		return false, nil
-	}
-	var f factor
-	if h := r.held.linear(l); h != nil && h.InMemory() {
-		f = h.factor(nil)
-	} else if r.cache != nil {
-		var err error
-		if f, err = r.model.factor(ctx, output{l, nil}); err != nil {
-			return false, err
-		}
-	}
-	if f.packed == nil {
-		return false, nil
+	f, err := r.factor(ctx, l)
+	if f.packed == nil || err != nil {
+		return false, err
 	}
 	r.add(&kernel.LinearStep{Dst: dst, Src: src, Weights: f.right(), Bias: r.vector(f.bias)})
 	var t effort.Tally
@@ -245,9 +262,14 @@ func (r *course) turn(a attention, q, k, dim int, cos, sin []float32) {
 		&kernel.RotateStep{Matrix: k, Heads: a.KVHeads, Dim: a.HeadDim, Turned: dim, Cos: c, Sin: s})
 }
 
+// chained reports whether devices compute the activation of an MLP.
+func (p mlp) chained() bool {
+	return p.Activation == arch.SiLU && p.gated() && (p.GateScale == 0 || p.GateScale == 1)
+}
+
 // mlp adds what makes the input of the last layer of an MLP, and returns its matrix.
 func (r *course) mlp(ctx context.Context, p mlp, x int) (out int, ok bool, err error) {
-	if p.Activation != arch.SiLU || !p.gated() || p.GateScale != 0 && p.GateScale != 1 {
+	if !p.chained() {
 		return 0, false, nil
 	}
 	gate, up := r.matrix(inner, p.Intermediate), r.matrix(factors, p.Intermediate)
@@ -266,11 +288,20 @@ func (r *course) mlp(ctx context.Context, p mlp, x int) (out int, ok bool, err e
 	return r.normed(plain, p.Norm)
 }
 
+// chained reports whether a device may compute the block of a branch.
+func (b *branch) chained() bool {
+	if _, ok := b.block.(experts); ok {
+		return true
+	}
+	last := b.block.last()
+	return last != nil && last.Clip == nil
+}
+
 // offloaded lets the device compute a branch for the states h of the group: its output before scale and norm, or what its last layer reads.
 // It reports false if the device does not; dst is arbitrary then.
 func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whole bool) (bool, error) {
 	r := s.course(h, dst)
-	if r == nil || b.block.last() == nil || b.block.last().Clip != nil {
+	if r == nil || !b.chained() {
 		return false, nil
 	}
 	add := r.input
@@ -294,7 +325,7 @@ func (s *space) forwardOffloaded(ctx context.Context, branches []branch, h []flo
 	defer func() { s.free = free }()
 	r := s.course(h, s.take(s.decoder.Hidden))
 	for i := range branches {
-		if r == nil || branches[i].block.last() == nil {
+		if r == nil || !branches[i].chained() {
 			return false, nil
 		}
 		if ok, err := r.branch(ctx, &branches[i]); !ok || err != nil {

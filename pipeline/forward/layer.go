@@ -271,7 +271,7 @@ func (s *space) forward(ctx context.Context, branches []branch, h []float32) err
 // branch returns the output of the block of a branch for the states h.
 func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, error) {
 	free := s.free
-	if b.block.last() != nil && kernel.HasDevice() {
+	if b.chained() && kernel.HasDevice() {
 		out := s.take(s.decoder.Hidden)
 		if ok, err := s.offloaded(ctx, out, h, b, true); ok || err != nil {
 			return out, err

@@ -62,7 +62,7 @@ func eachFamily(t *testing.T, f func(name string, d *arch.Decoder, src tensor.So
 	check(t, err)
 	for i, file := range dirs {
 		name := filepath.Base(filepath.Dir(file))
-		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "mistral" {
+		if testing.Short() && i%8 != 0 && name != "llama" && name != "qwen2" && name != "qwen3" && name != "qwen3_moe" && name != "mistral" {
 			continue
 		}
 		d, src := openSource(t, filepath.Dir(file))

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -107,57 +108,34 @@ func (e experts) members(chosen []int32) (choices, ends []int32) {
 	return choices, ends
 }
 
+// routing is what a device has to know of the choice.
+func (e experts) routing() kernel.Routing {
+	r := kernel.Routing{TopK: e.TopK, Normalize: e.Normalize, Epsilon: e.Epsilon, Scale: cmp.Or(e.Scale, 1),
+		Groups: e.Groups, TopGroups: e.TopGroups, GroupTop: e.GroupTop}
+	switch e.Scoring {
+	case arch.Softmax:
+		r.Scoring = kernel.ScoreSoftmax
+	case arch.Sigmoid:
+		r.Scoring = kernel.ScoreSigmoid
+	case arch.TopKSoftmax:
+		r.Scoring = kernel.ScoreTopKSoftmax
+	}
+	return r
+}
+
 // route chooses the experts of a token by its scores: chosen and weights have TopK elements. It leaves the weights from before
 // Normalize and Scale in the scores of the chosen, for Softmax the probabilities of all experts. Ties between experts or groups go
 // to the first. NaN scores give NaN weights.
 func (e experts) route(scores, correction []float32, chosen []int32, weights []float32, b *buffer) {
-	switch e.Scoring {
-	case arch.Softmax:
-		kernel.Softmax(scores)
-	case arch.Sigmoid:
-		for i, x := range scores {
-			scores[i] = float32(sigmoid(float64(x)))
-		}
-	}
-	good, groups := cut(grow(&b.floats, len(scores)+max(e.Groups, 1)), len(scores))
-	copy(good, scores)
-	if correction != nil {
-		kernel.Add(good, good, correction)
-	}
-	if e.Groups > 1 {
-		e.restrict(good, groups)
-	}
-	if len(kernel.TopK(chosen, good, e.TopK)) < e.TopK {
-		for i := range chosen {
-			chosen[i], weights[i] = int32(i), float32(math.NaN())
-		}
+	r := e.routing()
+	if !r.Choose(chosen, scores, correction, grow(&b.floats, len(scores)+max(e.Groups, 1))) {
+		kernel.Unweighted(chosen, weights)
 		return
 	}
 	if e.Scoring == arch.SparseMixer {
 		e.mix(scores, chosen)
 	}
-	sum := 0.0
-	for i, j := range chosen {
-		weights[i] = scores[j]
-		sum += float64(scores[j])
-	}
-	if e.Scoring == arch.TopKSoftmax {
-		kernel.Softmax(weights)
-		sum = 1
-		for i, j := range chosen {
-			scores[j] = weights[i]
-		}
-	}
-	factor := 1.0
-	if e.Scale != 0 {
-		factor = e.Scale
-	}
-	if e.Normalize {
-		factor /= sum + e.Epsilon
-	}
-	for i, w := range weights {
-		weights[i] = float32(float64(w) * factor)
-	}
+	r.Weigh(weights, scores, chosen)
 }
 
 // mix turns the scores of the chosen experts into their weights.
@@ -181,29 +159,6 @@ func (e experts) mix(scores []float32, chosen []int32) {
 // not chosen before, and near.
 func (e experts) mixes(m, x float64, j int32, before []int32) bool {
 	return !slices.Contains(before, j) && !(m-x > e.Near*max(math.Abs(x), m))
-}
-
-// restrict gives the experts outside the best groups the lowest scores.
-func (e experts) restrict(good, groups []float32) {
-	size := len(good) / e.Groups
-	var best []int32
-	for g := range groups {
-		of := good[g*size : (g+1)*size]
-		groups[g] = 0
-		best = kernel.TopK(best, of, e.GroupTop)
-		for _, j := range best {
-			groups[g] += of[j]
-		}
-	}
-	keep := make([]bool, e.Groups)
-	for _, g := range kernel.TopK(best, groups, e.TopGroups) {
-		keep[g] = true
-	}
-	for g, ok := range keep {
-		for j := g * size; j < (g+1)*size && !ok; j++ {
-			good[j] = float32(math.Inf(-1))
-		}
-	}
 }
 
 // backScores returns the gradients of the scores of the router, for those of the weights. The choice has none.

@@ -67,8 +67,9 @@ func TestShared(t *testing.T) {
 		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload",
 		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "",
 		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
-		"AttendStep": "steps", "GateStep": "steps", "Vector": "steps",
+		"AttendStep": "steps", "GateStep": "steps", "ExpertsStep": "steps", "Vector": "steps",
 		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "Carried": "steps", "Moment": "steps", "Settle": "Offload",
+		"Unweighted": "Routing", "ScoreSoftmax": "Routing", "ScoreSigmoid": "Routing", "ScoreTopKSoftmax": "Routing",
 	}
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -45,8 +45,11 @@ func (c *Chain) Longest() (n int) {
 // Multiplications implements [Work].
 func (c *Chain) Multiplications() (n int) {
 	for _, s := range c.Steps {
-		if l, ok := s.(*LinearStep); ok {
-			n += c.Rows * c.Widths[l.Dst] * c.Widths[l.Src]
+		switch x := s.(type) {
+		case *LinearStep:
+			n += c.Rows * c.Widths[x.Dst] * c.Widths[x.Src]
+		case *ExpertsStep:
+			n += x.multiplications(c.Rows, c.Widths[x.Src])
 		}
 	}
 	return n
@@ -70,8 +73,8 @@ type Past struct {
 	Of func(window, head int) (keys, values *Packed)
 }
 
-// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep] or [*AddStep], or of whole windows the way back through one of
-// them: a [*NormBackStep], [*AttendBackStep] or [*GateBackStep].
+// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep], [*ExpertsStep] or [*AddStep], or of whole windows the way back
+// through one of them: a [*NormBackStep], [*AttendBackStep] or [*GateBackStep].
 type Step interface{ step() }
 
 // NormStep is [RMSNormRows] of runs as long as Gamma.
@@ -207,11 +210,7 @@ func (c *Chain) Do() {
 				})
 				continue
 			}
-			p := Packed{panels: x.Weights.Data, rows: n, cols: k}
-			if x.Weights.Layout == ByRow {
-				p = Packed{}
-				p.Pack(x.Weights.Data, n, k, x.Weights.Stride)
-			}
+			p := x.Weights.packed(n, k)
 			Parallel(0, c.Rows, func(lo, hi int) { p.MulT(matrices[x.Dst][lo*n:], matrices[x.Src][lo*k:], hi-lo, n, k, 0, n) })
 			for r := 0; r < c.Rows && x.Bias.Data != nil; r++ {
 				y := matrices[x.Dst][r*n : (r+1)*n]
@@ -237,6 +236,8 @@ func (c *Chain) Do() {
 			Mul(matrices[x.Dst], matrices[x.Dst], matrices[x.By])
 		case *GateBackStep:
 			SiLUBack(matrices[x.D], matrices[x.Matrix], matrices[x.By])
+		case *ExpertsStep:
+			x.do(matrices[x.Dst], matrices[x.Src], matrices[x.Scores], c.Rows, c.Widths[x.Src])
 		case *AddStep:
 			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
 		}
