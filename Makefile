@@ -142,7 +142,7 @@ test-cuda: ## vet and test llmexport-cuda, without a card: the kernels run on th
 ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, and compare with what is checked in
 	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; python3 -m pip download -q --no-deps -d "$$tmp" $(NVRTC); \
 	(cd "$$tmp" && unzip -qo *.whl); lib=$$(find "$$tmp" -name 'libnvrtc.so.*'); cd cmd/llmexport-cuda; \
-	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" $(addprefix internal/cuda/kernels/,products.cu descent.cu feedback.cu factor.cu refine.cu choose.cu chain.cu logits.cu) > "$$tmp/kernels.ptx"; \
+	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" $(addprefix internal/cuda/kernels/,products.cu descent.cu feedback.cu factor.cu refine.cu choose.cu chain.cu logits.cu experts.cu) > "$$tmp/kernels.ptx"; \
 	cmp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx || { cp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx; exit 1; }
 
 .PHONY: worker

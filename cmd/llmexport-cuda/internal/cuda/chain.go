@@ -35,6 +35,8 @@ type spot struct {
 	windows  uint64              // starts and lengths
 	spans    map[kernel.Step]uint64
 	gammas   map[kernel.Step][2]uint64 // roots of runs, and sums of gradients
+	mixture  mixture
+	tables   map[*kernel.ExpertsStep]*table
 }
 
 // pastAt is where keys and values of an attention are.
@@ -89,13 +91,18 @@ func (e *Engine) chain(c *kernel.Chain) bool {
 	return true
 }
 
-// fits reports whether the kernels have room for the attentions of a chain.
+// fits reports whether the kernels have room for the attentions and mixtures of a chain.
 func fits(c *kernel.Chain) bool {
 	for _, step := range c.Steps {
-		if a, ok := step.(*kernel.AttendStep); ok {
-			p := c.Pasts.Of[a.Past]
-			from, _ := a.Span(c.At)
+		switch x := step.(type) {
+		case *kernel.AttendStep:
+			p := c.Pasts.Of[x.Past]
+			from, _ := x.Span(c.At)
 			if c.At+1-from > longest || p.Key > widest || p.Value > widest {
+				return false
+			}
+		case *kernel.ExpertsStep:
+			if !routable(c, x) {
 				return false
 			}
 		}
@@ -145,6 +152,7 @@ func (p *spot) lay(l *layout, c *kernel.Chain) {
 	for _, width := range c.Widths {
 		p.matrices = append(p.matrices, l.take(c.Rows*width))
 	}
+	p.layExperts(l, c)
 }
 
 // lay gives out the memory of what stays.
@@ -231,6 +239,8 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 		n := uint64(c.Rows * c.Widths[x.Matrix])
 		return e.launch(s, gateBacks, int(n+255)/256, 1, unsafe.Pointer(&m[x.Matrix]), unsafe.Pointer(&m[x.By]), unsafe.Pointer(&m[x.D]),
 			unsafe.Pointer(&n))
+	case *kernel.ExpertsStep:
+		return e.experts(s, c, p, x)
 	case *kernel.AddStep:
 		return e.sum(s, m[x.Dst], m[x.Src], c.Rows*c.Widths[x.Dst])
 	}

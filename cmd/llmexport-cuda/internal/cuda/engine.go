@@ -57,6 +57,7 @@ type Engine struct {
 	least   int                 // of multiplications
 	busy    int                 // see busyTiles
 	thin    int                 // see thinRows
+	crowded int                 // see crowdedRows
 
 	mu     sync.Mutex
 	failed error               // of the first call that failed; the card is not used afterwards
@@ -122,11 +123,19 @@ const (
 	divergences
 	labels
 	draws
+	routes
+	members
+	inners
+	outers
+	crowds
+	many
+	mixes
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
 	"rotates", "keeps", "attends", "gates", "wholes",
-	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks", "divergences", "labels", "draws"}
+	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks", "divergences", "labels", "draws",
+	"routes", "members", "inners", "outers", "crowds", "many", "mixes"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -150,8 +159,8 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, piece: pieceBytes, slot: slotBytes, kept: map[uint64]*kept{},
-		held: map[*float32]held{}, idle: map[uint64][]uint64{}}
+	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
+		kept: map[uint64]*kept{}, held: map[*float32]held{}, idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
 	}

@@ -69,6 +69,7 @@ func (e *Engine) Measure(shapes, heads []Shape, tokens, times int) (*Measurement
 			r.Works = append(r.Works, e.measureFactor((s.Cols+3)/4*4, times))
 			if s.Cols <= widestMeasured {
 				r.Works = append(r.Works, e.measureBranch(s.Cols, tokens, times)...)
+				r.Works = append(r.Works, e.measureExperts(s.Cols, min(tokens, mostMeasured), times)...)
 			}
 		}
 		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),

@@ -42,6 +42,9 @@ func TestProve(t *testing.T) {
 			t.Errorf("work %d with logits was not done, or its sample: %d pieces of work, want %d", i, e.Spent().Products, n)
 		}
 	}
+	if !e.Compute(mixtureOf(2, true)) || e.Spent().Products != 18 {
+		t.Errorf("a mixture was not done, or its samples and that of whole windows: %d pieces of work", e.Spent().Products)
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

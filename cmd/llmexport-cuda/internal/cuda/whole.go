@@ -44,6 +44,10 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			if _, ok := e.keep(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]); !ok {
 				return false
 			}
+		case *kernel.ExpertsStep:
+			if _, ok := e.expertWeights(c, x); !ok || !routable(c, x) {
+				return false
+			}
 		}
 	}
 	sums := make([]uint64, len(c.Moments))
@@ -186,6 +190,9 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 			}
 		case *kernel.LinearStep:
 			vector(x.Bias)
+		case *kernel.ExpertsStep:
+			vector(x.Correction)
+			vector(x.Gains)
 		case *kernel.RotateStep:
 			vector(x.Cos)
 			vector(x.Sin)

@@ -117,6 +117,7 @@ template <int N> void wait() {
 #include "../kernels/choose.cu"
 #include "../kernels/chain.cu"
 #include "../kernels/logits.cu"
+#include "../kernels/experts.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -195,7 +196,8 @@ static void put(Stream* s, std::function<void()> f) {
 }
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS, DIVERGENCES, LABELS, DRAWS };
+              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS, DIVERGENCES, LABELS, DRAWS,
+              ROUTES, MEMBERS, INNERS, OUTERS, CROWDS, MANY, MIXES };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -213,8 +215,8 @@ int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
                          "attends", "gates", "wholes", "parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks",
-                         "divergences", "labels", "draws"};
-  for (int i = 0; i < DRAWS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "many", "mixes"};
+  for (int i = 0; i < MIXES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -344,6 +346,34 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto at = arg<double*>(a, 2), sums = arg<double*>(a, 3);
     int n = arg<int>(a, 4);
     g = [=] { draws(tokens, rows, at, sums, n); };
+    break;
+  }
+  case ROUTES: {
+    auto d = arg<Routes>(a, 0);
+    g = [=] { routes(d); };
+    break;
+  }
+  case MEMBERS: {
+    auto choices = arg<int*>(a, 0), places = arg<int*>(a, 1), ends = arg<int*>(a, 2), chosen = arg<int*>(a, 3);
+    int count = arg<int>(a, 4);
+    g = [=] { members(choices, places, ends, chosen, count); };
+    break;
+  }
+  case INNERS: case OUTERS: case MANY: {
+    auto d = arg<Crowd>(a, 0);
+    g = [=] { (f == INNERS ? inners : f == OUTERS ? outers : many)(d); };
+    break;
+  }
+  case CROWDS: {
+    auto d = arg<Crowd>(a, 1);
+    g = [=] { crowds(dst, d); };
+    break;
+  }
+  case MIXES: {
+    auto rows = arg<float*>(a, 1), weights = arg<float*>(a, 2);
+    auto places = arg<int*>(a, 3);
+    int width = arg<int>(a, 4), of = arg<int>(a, 5);
+    g = [=] { mixes(dst, rows, weights, places, width, of); };
     break;
   }
   case WHOLES: {

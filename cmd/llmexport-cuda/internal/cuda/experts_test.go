@@ -1,0 +1,71 @@
+package cuda
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// TestMixtures takes tokens through mixtures of experts, and compares what comes out with the CPU's, bit by bit. Weights that were given up meanwhile may come
+// back to other places.
+func TestMixtures(t *testing.T) {
+	e := engine(t)
+	for s := range max(12, *shapes) {
+		whole := s/2%2 == 1
+		got, want := mixtureOf(uint64(s), whole), mixtureOf(uint64(s), whole)
+		states := slices.Clone(got.States)
+		want.Do()
+		e.crowded = []int{1 << 30, 0}[s%3%2]
+		for i := range 2 {
+			if got.States = slices.Clone(states); !e.Compute(got) {
+				t.Fatalf("mixture %d: not computed, %v", s, e.Err())
+			}
+			out, all := got.States, want.States
+			if whole {
+				out, all = got.Out, want.Out
+			}
+			if n := differ(out, all); n > 0 {
+				t.Fatalf("mixture %d of %d rows, widths %v, %+v: %d of %d elements differ", s, got.Rows, got.Widths, got.Steps[2], n, len(all))
+			}
+			for version, k := range e.kept {
+				if (version+uint64(i))%2 == 0 {
+					e.release(&k.buffer)
+					delete(e.kept, version)
+				}
+			}
+		}
+		if !whole {
+			e.Forget(got.Pasts)
+		}
+	}
+}
+
+// TestMixturesFail reports that nothing was computed where experts are too many, or memory does not suffice, and where any call of the driver fails.
+func TestMixturesFail(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		c := mixtureOf(4, whole)
+		c.Rows = mostBlocks*128/len(c.Steps[2].(*kernel.ExpertsStep).Gate) + 128
+		if e := engine(t); e.Compute(c) || e.Err() != nil {
+			t.Errorf("too many rows were computed, or failed: %v", e.Err())
+		}
+		c = mixtureOf(4, whole)
+		e := engine(t)
+		e.Bound(3000)
+		if e.Compute(c) || e.Err() != nil {
+			t.Errorf("a mixture that does not fit was computed, or failed: %v", e.Err())
+		}
+		calls := 0
+		for failed := true; failed; calls++ {
+			e, c := engine(t), mixtureOf(4, whole)
+			e.crowded = calls % 2 << 30
+			failed = !failAt(e, calls, func() bool { return e.Compute(c) })
+			if failed && (e.Err() == nil || e.Compute(c)) {
+				t.Fatalf("call %d failed: no error, or the card was used afterwards: %v", calls, e.Err())
+			}
+		}
+		if calls < 20 {
+			t.Errorf("a mixture made %d calls", calls-1)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package cuda
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// mixtureOf is a mixture of random sizes after its router, for the next token of some windows, or with `whole` for all tokens of some. Calls with the
+// same numbers return equal ones.
+func mixtureOf(seed uint64, whole bool) *kernel.Chain {
+	r := rand.New(rand.NewPCG(11, seed))
+	rows, hidden, wide, count := 1+r.IntN(40), 1+r.IntN(90), 1+r.IntN(90), 1+r.IntN(12)
+	switch seed % 4 {
+	case 1:
+		hidden, wide = 600+r.IntN(100), 257+r.IntN(100) // several segments
+	case 2:
+		count = 33 + r.IntN(40)
+	case 3:
+		rows, hidden, count = 1+r.IntN(9), 2050+r.IntN(600), 1+r.IntN(3) // more segments than a block has warps
+	}
+	if seed%5 == 0 {
+		rows *= 8
+	}
+	small := func(n int) []float32 { // with denormals
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = r.Float32()*2 - 1
+			if r.IntN(40) == 0 {
+				x[i] *= 1e-39
+			}
+		}
+		return x
+	}
+	matrix := func(n, k int) kernel.Factor {
+		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
+		if seed%4 < 2 {
+			p := new(kernel.Packed)
+			p.Pack(w.Data, n, k, k)
+			w = p.Factor()
+		}
+		return w
+	}
+	x := &kernel.ExpertsStep{Dst: 3, Src: 1, Scores: 2, Wide: wide, Routing: kernel.Routing{TopK: 1 + r.IntN(min(count, 9)),
+		Scoring: kernel.Scoring(seed / 2 % 4), Normalize: r.IntN(2) == 0, Epsilon: 1e-20 * float64(r.IntN(2)), Scale: []float64{1, 2.5}[r.IntN(2)]}}
+	router := kernel.Factor{Data: small(count * hidden), Layout: kernel.ByRow, Stride: hidden, Version: kernel.NewVersion()}
+	if count > 2 {
+		copy(router.Data[hidden:2*hidden], router.Data[2*hidden:]) // ties
+	}
+	if r.IntN(2) == 0 {
+		x.Correction = kernel.Vector(small(count))
+	}
+	if r.IntN(3) == 0 {
+		x.Gains = kernel.Vector(small(count))
+	}
+	if groups := 2 + r.IntN(3); count >= 2*groups && r.IntN(2) == 0 {
+		size := (count + groups - 1) / groups
+		if count%groups == 0 {
+			x.Routing.Groups, x.Routing.TopGroups, x.Routing.GroupTop = groups, 1+r.IntN(groups), 1+r.IntN(min(size, 3))
+		}
+	}
+	for range count {
+		x.Gate, x.Up, x.Down = append(x.Gate, matrix(wide, hidden)), append(x.Up, matrix(wide, hidden)), append(x.Down, matrix(hidden, wide))
+	}
+	c := &kernel.Chain{
+		Rows: rows, Widths: []int{hidden, hidden, count, hidden}, States: small(rows * hidden),
+		Steps: []kernel.Step{
+			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(small(hidden)), Eps: 1e-6},
+			&kernel.LinearStep{Dst: 2, Src: 1, Weights: router}, x, &kernel.AddStep{Dst: 0, Src: 3},
+		},
+	}
+	if seed%7 == 4 { // a token whose scores are not numbers
+		c.States[r.IntN(len(c.States))] = float32(math.Inf(1))
+	}
+	if whole {
+		c.Windows, c.Result, c.Out = []int{rows}, 3, make([]float32, rows*hidden)
+		return c
+	}
+	c.Pasts = &kernel.Pasts{Length: 1, Version: kernel.NewVersion()}
+	return c
+}
+
+// measureMixture computes mixtures with few rows for every expert, and with many.
+func (e *Engine) measureMixture(seed uint64, times int) MeasuredWork {
+	crowded := e.crowded
+	defer func() { e.crowded = crowded }()
+	e.crowded = math.MaxInt
+	m := e.measureCourse("mixture", mixtureOf(seed, false), times)
+	e.crowded = 0
+	other := e.measureCourse("mixture", mixtureOf(seed, true), times)
+	m.Card, m.Differ = min(m.Card, other.Card), m.Differ+other.Differ
+	return m
+}
+
+// measuredExperts is a mixture for states of so many elements, in as many experts as have room in so many bytes, 128 at most, with three eighths of their
+// width. A token takes one in 16.
+func measuredExperts(hidden, rows int, windows []int) *kernel.Chain {
+	const most, bytes = 128, 5 << 29
+	wide, count := max(1, 3*hidden/8), min(most, max(16, hidden/16*16))
+	for count > 16 && 12*count*wide*hidden > bytes {
+		count /= 2
+	}
+	seed := uint64(30)
+	matrix := func(n, k int) kernel.Factor {
+		seed++
+		w := drawn(n*k, seed)
+		kernel.Scale(w, w, float32(1/math.Sqrt(float64(k))))
+		p := new(kernel.Packed)
+		p.Pack(w, n, k, k)
+		return p.Factor()
+	}
+	x := &kernel.ExpertsStep{Dst: 3, Src: 1, Scores: 2, Wide: wide,
+		Routing: kernel.Routing{TopK: count / 16, Scoring: kernel.ScoreSoftmax, Normalize: true, Scale: 1}}
+	for range count {
+		x.Gate, x.Up, x.Down = append(x.Gate, matrix(wide, hidden)), append(x.Up, matrix(wide, hidden)), append(x.Down, matrix(hidden, wide))
+	}
+	c := &kernel.Chain{
+		Rows: rows, Widths: []int{hidden, hidden, count, hidden}, States: drawn(rows*hidden, 17), Windows: windows,
+		Steps: []kernel.Step{
+			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(slices.Repeat([]float32{1}, hidden)), Eps: 1e-6},
+			&kernel.LinearStep{Dst: 2, Src: 1, Weights: matrix(count, hidden)}, x, &kernel.AddStep{Dst: 0, Src: 3},
+		},
+	}
+	if windows != nil {
+		c.Out = make([]float32, rows*hidden)
+		return c
+	}
+	c.Pasts = &kernel.Pasts{Length: 1, Version: kernel.NewVersion()}
+	return c
+}
+
+// measureExperts times a mixture for a token of each of 128 windows, and for all tokens of two windows; rates count the matrices alone.
+func (e *Engine) measureExperts(hidden, tokens, times int) []MeasuredWork {
+	length := max(1, tokens/2)
+	return []MeasuredWork{
+		e.measureCourse("experts, tokens", measuredExperts(hidden, 128, nil), times),
+		e.measureCourse("experts, windows", measuredExperts(hidden, 2*length, []int{length, length}), times),
+	}
+}

@@ -1,0 +1,284 @@
+// Mixtures of experts. Choices, those of a token next to each other, are sorted by expert: the rows of an expert lie together, and a block of a
+// product finds those of its expert by where they end. Weights of experts are panels, at addresses in a table.
+
+#define EXPERTS 512 // that a token may choose from
+#define CHOICES 32  // of a token
+
+// Routes is the choice of experts by scores [rows][experts].
+struct Routes {
+  const float *scores, *correction, *gains; // the latter of all experts, or null
+  float* weights;                           // [rows][choices]
+  int* chosen;
+  double epsilon, scale;
+  int rows, experts, choices, scoring, normalize, groups, best, of; // the `best` of the groups, by the sums of the best `of` of each
+};
+enum { PLAIN, SOFTMAX, SIGMOID, CHOSEN };
+
+// key has the order of numbers; it is 0 for what is not a number.
+__device__ __forceinline__ unsigned key(float x) {
+  if (x != x) return 0;
+  unsigned u = __float_as_uint(__fadd_rn(x, 0.f)); // -0 is 0
+  return u >> 31 ? ~u : u | 1u << 31;
+}
+#define LOWEST 0x007fffffu // the key of -Inf
+
+// best takes the largest of n keys from them, the first of equal ones, and returns its index, or -1. This and shares are the work of a warp.
+__device__ __forceinline__ int best(unsigned* keys, int n) {
+  unsigned top = 0, at = ~0u;
+  for (int i = threadIdx.x % 32; i < n; i += 32) if (keys[i] > top) { top = keys[i]; at = i; }
+  unsigned most = __reduce_max_sync(~0u, top);
+  if (most == 0) return -1;
+  at = __reduce_min_sync(~0u, top == most ? at : ~0u);
+  if (threadIdx.x % 32 == at % 32) keys[at] = 0;
+  __syncwarp();
+  return at;
+}
+
+// shares replaces n numbers by their softmax.
+__device__ __forceinline__ void shares(float* x, int n, double* sums) {
+  int lane = threadIdx.x % 32;
+  unsigned top = 0;
+  bool bad = false;
+  for (int i = lane; i < n; i += 32) {
+    unsigned k = key(x[i]);
+    if (k > top) top = k;
+    if (k == 0) bad = true;
+  }
+  bad = __ballot_sync(~0u, bad) != 0;
+  top = __reduce_max_sync(~0u, top);
+  if (bad || top == LOWEST || top == 0xff800000u) { // the key of +Inf
+    for (int i = lane; i < n; i += 32) x[i] = __uint_as_float(0x7fc00000);
+    __syncwarp();
+    return;
+  }
+  double most = __uint_as_float(top >> 31 ? top ^ 1u << 31 : ~top);
+  for (int i = lane; i < n; i += 32) {
+    double d = (double)x[i] - most;
+    x[i] = d < -700 ? 0.f : (float)exact(d);
+  }
+  __syncwarp();
+  if (lane < 8) {
+    double s = 0;
+    for (int i = lane; i < n; i += 8) s += (double)x[i];
+    sums[lane] = s;
+  }
+  __syncwarp();
+  double scale = 1 / lanes(sums);
+  for (int i = lane; i < n; i += 32) x[i] = (float)((double)x[i] * scale);
+  __syncwarp();
+}
+
+// routes chooses experts and their weights. A warp takes a token.
+extern "C" __global__ void __launch_bounds__(THREADS) routes(Routes a) {
+  __shared__ float scores[THREADS / 32][EXPERTS], picked[THREADS / 32][CHOICES];
+  __shared__ unsigned keys[THREADS / 32][EXPERTS + CHOICES];
+  __shared__ int chosen[THREADS / 32][CHOICES];
+  __shared__ double sums[THREADS / 32][8];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x * (THREADS / 32) + warp;
+  if (row >= a.rows) return;
+  float* s = scores[warp];
+  unsigned* k = keys[warp];
+  for (int i = lane; i < a.experts; i += 32) {
+    float x = a.scores[(size_t)row * a.experts + i];
+    s[i] = a.scoring == SIGMOID ? (float)(1 / (1 + exact(-(double)x))) : x;
+  }
+  __syncwarp();
+  if (a.scoring == SOFTMAX) shares(s, a.experts, sums[warp]);
+  auto good = [&](int i) { return key(a.correction ? __fadd_rn(s[i], a.correction[i]) : s[i]); };
+  for (int i = lane; i < a.experts; i += 32) k[i] = good(i);
+  __syncwarp();
+  if (a.groups > 1) {
+    int size = a.experts / a.groups;
+    unsigned* groups = k + EXPERTS;
+    for (int g = 0; g < a.groups; g++) {
+      float sum = 0.f;
+      for (int i = 0; i < a.of; i++) {
+        int j = best(k + g * size, size);
+        if (j < 0) break;
+        j += g * size;
+        sum = __fadd_rn(sum, a.correction ? __fadd_rn(s[j], a.correction[j]) : s[j]);
+      }
+      if (lane == 0) groups[g] = key(sum);
+    }
+    __syncwarp();
+    unsigned kept = 0;
+    for (int i = 0; i < a.best; i++) {
+      int g = best(groups, a.groups);
+      if (g >= 0) kept |= 1u << g;
+    }
+    for (int i = lane; i < a.experts; i += 32) k[i] = kept >> i / size & 1 ? good(i) : LOWEST;
+    __syncwarp();
+  }
+  int found = 0;
+  for (; found < a.choices; found++) {
+    int j = best(k, a.experts);
+    if (j < 0) break;
+    if (lane == 0) { chosen[warp][found] = j; picked[warp][found] = s[j]; }
+  }
+  __syncwarp();
+  double sum = 0, factor = a.scale;
+  for (int i = 0; i < found; i++) sum += (double)picked[warp][i];
+  if (a.scoring == CHOSEN) { shares(picked[warp], found, sums[warp]); sum = 1; }
+  if (a.normalize) factor /= sum + a.epsilon;
+  if (lane >= a.choices) return;
+  bool whole = found == a.choices; // or fewer are numbers
+  int j = whole ? chosen[warp][lane] : lane;
+  float w = whole ? (float)((double)picked[warp][lane] * factor) : __uint_as_float(0x7fc00000);
+  if (a.gains) w = w * a.gains[j];
+  a.chosen[(size_t)row * a.choices + lane] = j;
+  a.weights[(size_t)row * a.choices + lane] = w;
+}
+
+// members sorts choices by expert, and within one by token. Choice i comes to places[i], those of an expert end before its element of ends. A block takes
+// an expert.
+extern "C" __global__ void __launch_bounds__(THREADS) members(int* choices, int* places, int* ends, const int* chosen, int count) {
+  __shared__ int own[THREADS], before[THREADS]; // choices of this expert, and of those before it, by the threads until one
+  int t = threadIdx.x, expert = blockIdx.x, each = (count + THREADS - 1) / THREADS, lo = t * each, hi = lo + each, mine = 0, less = 0;
+  if (hi > count) hi = count;
+  for (int i = lo; i < hi; i++) { mine += chosen[i] == expert; less += chosen[i] < expert; }
+  own[t] = mine;
+  before[t] = less;
+  __syncthreads();
+  for (int step = 1; step < THREADS; step *= 2) {
+    int x = t < step ? 0 : own[t - step], y = t < step ? 0 : before[t - step];
+    __syncthreads();
+    own[t] += x;
+    before[t] += y;
+    __syncthreads();
+  }
+  int at = before[THREADS - 1] + own[t] - mine;
+  for (int i = lo; i < hi; i++) if (chosen[i] == expert) { choices[at] = i; places[i] = at++; }
+  if (t == THREADS - 1) ends[expert] = at;
+}
+
+// Crowd is a product of the rows of every expert by its matrix [n][k], at first[expert]. With choices row i is that of the token of choices[i].
+struct Crowd {
+  float* dst;
+  const float* x;
+  const unsigned long long *first, *second; // the latter or null
+  const int *choices, *ends;
+  int of, n, k, split; // choices of a token; blocks that share the rows of an expert
+};
+
+// Few computes tiles of so many rows: a warp has a segment of the sums of two panels, which are one of either matrix, or neighbors in the only one.
+// With two of them the result is SiLU of the first product times the second.
+#define FEW 8
+template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
+  __shared__ float4 rows[THREADS / 32][PANEL][FEW / 4 + 1]; // by position
+  __shared__ float sums[THREADS / 32][FEW][2 * PANEL];
+  __shared__ int source[FEW];
+  int t = threadIdx.x, warp = t / 32, lane = t % 32, expert = blockIdx.y / a.split, from = expert ? a.ends[expert - 1] : 0, m = a.ends[expert] - from;
+  int segments = (a.k + SEGMENT - 1) / SEGMENT, side = segments < 8 ? segments : 8, groups = 8 / side, own = warp % side;
+  int panels = (a.n + PANEL - 1) / PANEL, width = TWO ? 1 : 2, panel = (blockIdx.x * groups + warp / side) * width;
+  bool busy = warp / side < groups && panel < panels;
+  const float* one = (const float*)a.first[expert] + (size_t)panel * PANEL * a.k + lane;
+  const float* two = TWO ? (const float*)a.second[expert] + (size_t)panel * PANEL * a.k + lane : panel + 1 < panels ? one + (size_t)PANEL * a.k : one;
+  for (int tile = blockIdx.y % a.split * FEW; tile < m; tile += a.split * FEW) {
+    int left = m - tile < FEW ? m - tile : FEW;
+    if (t < left) source[t] = a.choices ? a.choices[from + tile + t] / a.of : from + tile + t;
+    __syncthreads();
+    float total[2] = {0.f, 0.f};
+    for (int first = 0; first < segments; first += side) {
+      if (busy && first + own < segments) {
+        int base = (first + own) * SEGMENT, count = a.k - base < SEGMENT ? a.k - base : SEGMENT;
+        const float *y = one + (size_t)base * PANEL, *z = two + (size_t)base * PANEL;
+        float s[2][FEW], next[FEW];
+        #pragma unroll
+        for (int r = 0; r < FEW; r++) s[0][r] = s[1][r] = 0.f;
+        auto load = [&](int p) {
+          #pragma unroll
+          for (int r = 0; r < FEW; r++) next[r] = r < left && p + lane < count ? a.x[(size_t)source[r] * a.k + base + p + lane] : 0.f;
+        };
+        load(0);
+        for (int p = 0; p < count; p += PANEL) {
+          __syncwarp();
+          #pragma unroll
+          for (int r = 0; r < FEW; r += 4) rows[warp][lane][r / 4] = make_float4(next[r], next[r + 1], next[r + 2], next[r + 3]);
+          __syncwarp();
+          if (p + PANEL < count) load(p + PANEL);
+          auto step = [&](int q) {
+            float u = y[(size_t)(p + q) * PANEL], v = z[(size_t)(p + q) * PANEL];
+            #pragma unroll
+            for (int r = 0; r < FEW; r += 4) {
+              float4 x = rows[warp][q][r / 4];
+              fma4(&s[0][r], u, x);
+              fma4(&s[1][r], v, x);
+            }
+          };
+          if (p + PANEL <= count) {
+            #pragma unroll 8
+            for (int q = 0; q < PANEL; q++) step(q);
+          } else for (int q = 0; q < count - p; q++) step(q);
+        }
+        #pragma unroll
+        for (int r = 0; r < FEW; r++) { sums[warp][r][lane] = s[0][r]; sums[warp][r][PANEL + lane] = s[1][r]; }
+      }
+      __syncthreads();
+      for (int g = 0; g < groups; g++) { // several of them have all segments now
+        for (int i = 0; i < side && first + i < segments; i++)
+          for (int h = 0; h < 2; h++) {
+            float v = sums[g * side + i][warp][h * PANEL + lane];
+            total[h] = first + i == 0 ? v : __fadd_rn(total[h], v);
+          }
+        int at = (blockIdx.x * groups + g) * width * PANEL + lane;
+        if (first + side < segments || warp >= left) continue;
+        float* dst = a.dst + (size_t)(from + tile + warp) * a.n;
+        if (TWO) {
+          double v = total[0];
+          if (at < a.n) dst[at] = (float)(v / (1 + exact(-v))) * total[1];
+        } else {
+          if (at < a.n) dst[at] = total[0];
+          if (at + PANEL < a.n) dst[at + PANEL] = total[1];
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 3) inners(Crowd a) { few<true>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) outers(Crowd a) { few<false>(a); }
+
+// crowds puts rows of k positions into panels, those of each expert into its own: they begin at that of its first choice, and as many after it as there are
+// experts before. A block takes 32 positions of an expert.
+extern "C" __global__ void __launch_bounds__(THREADS) crowds(float* dst, Crowd a) {
+  __shared__ float s[PANEL][PANEL + 1];
+  int x = threadIdx.x % 32, p0 = blockIdx.x * 32, expert = blockIdx.y, from = expert ? a.ends[expert - 1] : 0, m = a.ends[expert] - from;
+  for (int i0 = 0; i0 < m; i0 += PANEL) {
+    for (int y = threadIdx.x / 32; y < PANEL; y += THREADS / 32) {
+      int i = from + i0 + y;
+      s[y][x] = i0 + y < m && p0 + x < a.k ? a.x[(size_t)(a.choices ? a.choices[i] / a.of : i) * a.k + p0 + x] : 0.f;
+    }
+    __syncthreads();
+    float* panel = dst + (size_t)(from / PANEL + expert + i0 / PANEL) * a.k * PANEL;
+    for (int y = threadIdx.x / 32; y < 32 && p0 + y < a.k; y += THREADS / 32) panel[(size_t)(p0 + y) * PANEL + x] = s[x][y];
+    __syncthreads();
+  }
+}
+
+// many computes tiles of 128 rows of such panels, x.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) many(Crowd a) {
+  int expert = blockIdx.y / a.split, tile = blockIdx.y % a.split, from = expert ? a.ends[expert - 1] : 0, m = a.ends[expert] - from;
+  if (tile * 128 >= m) return;
+  long long panel = (long long)PANEL * a.k;
+  Factor x = {a.x + (from / PANEL + expert) * panel, panel, PANEL}, w = {(const float*)a.first[expert], panel, PANEL};
+  multiply<2, 16, 3>(a.dst + (size_t)from * a.n, x, w, m, a.n, a.k, a.n, WRITE, ALL, tile);
+}
+
+// mixes adds the rows of a token, times their weights, in the order of the experts.
+extern "C" __global__ void __launch_bounds__(THREADS) mixes(float* dst, const float* rows, const float* weights, const int* places, int width, int of) {
+  __shared__ int at[CHOICES];
+  __shared__ float by[CHOICES];
+  int t = threadIdx.x, column = blockIdx.y * THREADS + t;
+  places += (size_t)blockIdx.x * of;
+  if (t < of) {
+    int rank = 0;
+    for (int i = 0; i < of; i++) rank += places[i] < places[t];
+    at[rank] = places[t];
+    by[rank] = weights[(size_t)blockIdx.x * of + t];
+  }
+  __syncthreads();
+  if (column >= width) return;
+  float s = 0.f;
+  for (int i = 0; i < of; i++) s = __fadd_rn(s, rows[(size_t)at[i] * width + column] * by[i]);
+  dst[(size_t)blockIdx.x * width + column] = s;
+}
