@@ -160,7 +160,7 @@ func (f *factor) size() (rows, cols int) {
 // right is the matrix as a device takes it.
 func (f *factor) right() kernel.Factor {
 	if l := f.of; l != nil {
-		return kernel.Factor{Data: l.W, Layout: kernel.ByRow, Stride: l.Cols, Version: l.byRow}
+		return kernel.Factor{Data: l.W, Layout: kernel.ByRow, Stride: l.Cols, Version: l.byRow, Turned: l.version}
 	}
 	return f.packed.Factor()
 }

@@ -168,6 +168,8 @@ type Factor struct {
 	Stride int
 	// Version names the content of Data, so that a device need not be given it twice, see [NewVersion]; 0 is content without a name.
 	Version uint64
+	// Turned names the same memory by position, as the transposed matrix, so that a device that has that makes this one of it; or is 0.
+	Turned uint64
 }
 
 var versions atomic.Uint64
@@ -178,7 +180,7 @@ func NewVersion() uint64 { return versions.Add(1) }
 // Factor returns the matrix as the right-hand side of a [Product].
 func (p *Packed) Factor() Factor {
 	atomic.CompareAndSwapUint64(&p.version, 0, NewVersion())
-	return Factor{p.panels, ByPanel, p.cols, atomic.LoadUint64(&p.version)}
+	return Factor{Data: p.panels, Layout: ByPanel, Stride: p.cols, Version: atomic.LoadUint64(&p.version)}
 }
 
 // changed is called before rows or columns of p change. Only [Packed.Factor] gives p a new version: many threads change single rows

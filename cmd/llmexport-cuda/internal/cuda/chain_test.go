@@ -93,6 +93,15 @@ func TestBack(t *testing.T) {
 			t.Errorf("windows %d of %v tokens, widths %v: %d gradients differ", s, got.Windows, got.Widths, n)
 		}
 	}
+	c, weights, before := measuredBack(64, []int{50}), int64(0), e.Spent().Sent
+	for _, step := range c.Steps {
+		if x, ok := step.(*kernel.LinearStep); ok && x.Weights.Layout == kernel.ByRow {
+			weights += 4 * int64(len(x.Weights.Data))
+		}
+	}
+	if !e.Compute(c) || e.Spent().Sent-before > weights*3/2 {
+		t.Errorf("weights of %d bytes travelled twice: %d bytes were sent, %v", weights, e.Spent().Sent-before, e.Err())
+	}
 	long := backOf(2)
 	e.mostAdded = 4 * wholeRows * long.Longest() / 2
 	if e.Compute(long) || e.Err() != nil {

@@ -225,22 +225,23 @@ func layerBack(s layerSize, windows []int, draw func(n int) []float32) *kernel.C
 	}
 	add := func(list ...kernel.Step) { c.Steps = append(c.Steps, list...) }
 	type linear struct {
-		w   []float32
-		n   int
-		src int
+		w       []float32
+		n, src  int
+		version uint64
 	}
 	forth := func(src, n int) (int, *linear) {
-		l := &linear{draw(n * c.Widths[src]), n, src}
+		l := &linear{draw(n * c.Widths[src]), n, src, kernel.NewVersion()}
 		k := c.Widths[src]
 		kernel.Scale(l.w, l.w, float32(1/math.Sqrt(float64(k))))
 		dst := matrix(n)
-		add(&kernel.LinearStep{Dst: dst, Src: src, Weights: kernel.Factor{Data: l.w, Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}})
+		add(&kernel.LinearStep{Dst: dst, Src: src,
+			Weights: kernel.Factor{Data: l.w, Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion(), Turned: l.version}})
 		return dst, l
 	}
 	back := func(l *linear, dy int) int {
 		k := c.Widths[l.src]
 		dst := matrix(k)
-		add(&kernel.LinearStep{Dst: dst, Src: dy, Weights: kernel.Factor{Data: l.w, Layout: kernel.ByPosition, Stride: k, Version: kernel.NewVersion()}})
+		add(&kernel.LinearStep{Dst: dst, Src: dy, Weights: kernel.Factor{Data: l.w, Layout: kernel.ByPosition, Stride: k, Version: l.version}})
 		c.Taken = append(c.Taken, kernel.Carried{Matrix: dy, Data: make([]float32, c.Rows*l.n)})
 		return dst
 	}

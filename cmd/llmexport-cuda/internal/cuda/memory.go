@@ -208,7 +208,12 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 		return at.buffer, at.bytes == size
 	}
 	b, ok := e.more(size)
-	if !ok || !e.bring(b.at, f, rows, k) {
+	if from := e.kept[f.Turned]; ok && from != nil && f.Layout == kernel.ByRow && from.bytes == 4*uint64(rows)*uint64(k) && k%4 == 0 {
+		ok = e.pack(e.streams[0], b.at, from.at, rows, k) && e.fence(e.streams[0])
+	} else {
+		ok = ok && e.bring(b.at, f, rows, k)
+	}
+	if !ok {
 		e.release(&b)
 		return buffer{}, false
 	}

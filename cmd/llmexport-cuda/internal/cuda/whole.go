@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -28,7 +29,7 @@ type backArgument struct {
 
 // whole takes all tokens of some windows through the steps of a chain. Out is arbitrary if that fails.
 func (e *Engine) whole(c *kernel.Chain) bool {
-	for _, step := range c.Steps {
+	for _, step := range slices.Backward(c.Steps) { // weights of the way back are turned into those of the way forth
 		switch x := step.(type) {
 		case *kernel.AttendStep:
 			if key, _, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads); !e.attendable(c, key, x.Together, x.Span) || x.Dst == x.Queries && key != value ||
