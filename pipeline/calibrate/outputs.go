@@ -195,6 +195,9 @@ func (x *outputMoments) addRun(dy []float32, n, at int, first bool) error {
 		return err
 	}
 	m.add(dy, nil, x.window, x.skip, x.threads)
+	if err := kernel.Settle(m.hessian); err != nil { // a device may have begun to keep it, see sums
+		return err
+	}
 	return x.store.put(m.hessian, at)
 }
 
