@@ -29,7 +29,7 @@ type backArgument struct {
 
 // whole takes all tokens of some windows through the steps of a chain. Out is arbitrary if that fails.
 func (e *Engine) whole(c *kernel.Chain) bool {
-	for _, step := range slices.Backward(c.Steps) { // weights of the way back are turned into those of the way forth
+	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *kernel.AttendStep:
 			if key, _, value := dims(c, x.Queries, x.Keys, x.Values, x.Heads); !e.attendable(c, key, x.Together, x.Span) || x.Dst == x.Queries && key != value ||
@@ -41,7 +41,11 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			if !e.attendable(c, max(key, value), x.Together, x.Span) || x.Heads/kv*x.Together > kernel.Segment {
 				return false
 			}
-		case *kernel.LinearStep: // weights first: without room for them nothing else is worth bringing
+		}
+	}
+	// Weights first: without room for them nothing else is worth bringing. Those of the way back are turned into those of the way forth.
+	for _, step := range slices.Backward(c.Steps) {
+		if x, ok := step.(*kernel.LinearStep); ok {
 			if _, ok := e.keep(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]); !ok {
 				return false
 			}
