@@ -89,13 +89,13 @@ struct Moving {
   int any;          // whether the present row has
 };
 
-// Panel is a panel of 32 C columns at most: a lane has every 32nd of them. The square is in shared memory if it is KEPT there: beside the
+// Panel is a panel of 32 C columns at most: a lane has every 32nd of them. The square is in shared memory if there is room: beside the
 // changes of rows, or where these need all of that in memory that the launch adds.
 //
 // The first warp decides how rows move. C warps have 32 columns each: they add up what the changes of the row whose turn it is do to these
 // columns while the next 32 columns are decided, and keep the gradients of the rows after it. The others tell the rows below the panel of
 // rows what the panel before did.
-template <int C, bool KEPT> struct Panel {
+template <int C> struct Panel {
   static const int TEAM = 32 * (C + 1); // threads that move a row
   Refinement k;
   Run u;
@@ -111,9 +111,10 @@ template <int C, bool KEPT> struct Panel {
   __device__ __forceinline__ float4* turned(int turn, int c) {
     return s->values + (C <= 2 ? 32 * C * 32 * C / 4 : 0) + ((turn * C + c) * 32 + lane) * (ROWS / 4 + 1);
   }
-  __device__ __forceinline__ float square(int p, int j) { return KEPT ? kept()[p * 32 * C + j] : damped(k, h, p, j); }
+  __device__ __forceinline__ bool keeps() { return C <= 2 || k.wide; }
+  __device__ __forceinline__ float square(int p, int j) { return keeps() ? kept()[p * 32 * C + j] : damped(k, h, p, j); }
   __device__ __forceinline__ void keep() {
-    if (KEPT)
+    if (keeps())
       for (int i = threadIdx.x; i < width * 32 * C; i += THREADS)
         if (i % (32 * C) < width) kept()[i] = damped(k, h, i / (32 * C), i % (32 * C));
   }
@@ -302,10 +303,10 @@ template <int C, bool KEPT> struct Panel {
           int i = __ffs(those) - 1;
           float factor = __shfl_sync(~0u, by * x.curve, i);
           if (lane == i) q[c] = best;
-          if (lane > i && (KEPT || c * 32 + lane < width)) g[c] += square(c * 32 + i, c * 32 + lane) * factor;
+          if (lane > i && c * 32 + lane < width) g[c] += square(c * 32 + i, c * 32 + lane) * factor;
           #pragma unroll
           for (int d = c + 1; d < C; d++)
-            if (KEPT || d * 32 + lane < width) g[d] += square(c * 32 + i, d * 32 + lane) * factor;
+            if (d * 32 + lane < width) g[d] += square(c * 32 + i, d * 32 + lane) * factor;
           start = i + 1;
           any = true;
         }
@@ -375,12 +376,12 @@ template <int C, bool KEPT> struct Panel {
     }
   }
 
-  // each calls f for every panel of rows, when their gradients are known.
-  template <class F> __device__ __forceinline__ void each(F f) {
+  // each calls f for every panel of rows, when their gradients are known. The warps with columns, which have no registers left, do not push.
+  template <bool PUSHES, class F> __device__ __forceinline__ void each(F f) {
     for (int from = 0, turn = 0; from < u.rows; from += ROWS, turn ^= 1) {
       int before = from - ROWS, below = from + ROWS < u.rows ? from + ROWS : (int)u.rows;
       bool known = from == 0 || !s->rows[turn ^ 1];
-      if (!known) push(before, turn ^ 1, from, below, warp, THREADS / 32);
+      if (PUSHES && !known) push(before, turn ^ 1, from, below, warp ? warp - C : 0, THREADS / 32 - C);
       for (int i = threadIdx.x; i < ROWS * ROWS; i += THREADS) {
         int row = from + i / ROWS, to = row + 1 + i % ROWS;
         ((float*)s->couplings[i / ROWS])[i % ROWS] = to < below ? u.outputs[(size_t)to * u.rows + row] : 0.f;
@@ -397,7 +398,7 @@ template <int C, bool KEPT> struct Panel {
     keep();
     if (warp == 0) {
       unsigned any = 0;
-      each([&](int from, int below, int turn, bool known) {
+      each<true>([&](int from, int below, int turn, bool known) {
         unsigned moved = decide(from);
         any |= moved;
         if (lane == 0) s->rows[turn] = moved;
@@ -410,9 +411,9 @@ template <int C, bool KEPT> struct Panel {
       int j = (warp - 1) * 32 + lane;
       #pragma unroll
       for (int p = 0; p < 32 * C; p++) column[p] = p < width && j < width ? damped(k, h, p, j) : 0.f;
-      each([&](int from, int below, int turn, bool known) { tell(from, turn, warp - 1, column); });
+      each<false>([&](int from, int below, int turn, bool known) { tell(from, turn, warp - 1, column); });
     } else {
-      each([&](int from, int below, int turn, bool known) {
+      each<true>([&](int from, int below, int turn, bool known) {
         if (!known) push(from - ROWS, turn ^ 1, below, u.rows, warp - C - 1, others);
       });
     }
@@ -423,9 +424,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) moves(Refinement k, int
   __shared__ Moving s;
   Run u = k.runs[blockIdx.x];
   if (over(u, sweep)) return;
-  if (k.block <= 64) Panel<2, true>(k, u, &s, lo).all(sweep);
-  else if (k.wide) Panel<4, true>(k, u, &s, lo).all(sweep);
-  else Panel<4, false>(k, u, &s, lo).all(sweep);
+  if (k.block <= 64) Panel<2>(k, u, &s, lo).all(sweep);
+  else Panel<4>(k, u, &s, lo).all(sweep);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) spread(Refinement k, int lo, int sweep) {
