@@ -42,24 +42,18 @@ type table struct {
 // layExperts gives out the memory of mixtures.
 func (p *spot) layExperts(l *layout, c *kernel.Chain) {
 	p.tables = map[*kernel.ExpertsStep]*table{}
-	start, end := *l, *l
+	var n, count, inner, out, panels int
 	for _, step := range c.Steps {
 		x, ok := step.(*kernel.ExpertsStep)
 		if !ok {
 			continue
 		}
-		*l = start
-		n, count, hidden := c.Rows*x.Routing.TopK, len(x.Gate), c.Widths[x.Src]
-		p.mixture = mixture{l.take(n), l.take(n), l.take(n), l.take(n), l.take(count), l.take(n * x.Wide), l.take(n * x.Wide), l.take(n * hidden),
-			l.take((n + count*kernel.PanelRows) * max(hidden, x.Wide))}
-		end = max(end, *l)
+		choices, experts, hidden := c.Rows*x.Routing.TopK, len(x.Gate), c.Widths[x.Src]
+		n, count, inner, out = max(n, choices), max(count, experts), max(inner, choices*x.Wide), max(out, choices*hidden)
+		panels = max(panels, (choices+experts*kernel.PanelRows)*max(hidden, x.Wide))
+		p.tables[x] = &table{at: l.take(6 * experts)}
 	}
-	*l = end
-	for _, step := range c.Steps {
-		if x, ok := step.(*kernel.ExpertsStep); ok {
-			p.tables[x] = &table{at: l.take(6 * len(x.Gate))}
-		}
-	}
+	p.mixture = mixture{l.take(n), l.take(n), l.take(n), l.take(n), l.take(count), l.take(inner), l.take(inner), l.take(out), l.take(panels)}
 }
 
 func hasExperts(c *kernel.Chain) bool {

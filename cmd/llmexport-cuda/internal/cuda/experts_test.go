@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -14,6 +15,10 @@ func TestMixtures(t *testing.T) {
 	for s := range max(12, *shapes) {
 		whole := s/2%2 == 1
 		got, want := mixtureOf(uint64(s), whole), mixtureOf(uint64(s), whole)
+		if s%2 == 1 {
+			follow(got)
+			follow(want)
+		}
 		states := slices.Clone(got.States)
 		want.Do()
 		e.crowded = []int{1 << 30, 0}[s%3%2]
@@ -39,6 +44,18 @@ func TestMixtures(t *testing.T) {
 			e.Forget(got.Pasts)
 		}
 	}
+}
+
+// follow lets a mixture of half of the experts follow that of a chain.
+func follow(c *kernel.Chain) {
+	first := c.Steps[2].(*kernel.ExpertsStep)
+	r, n, hidden := rand.New(rand.NewPCG(12, uint64(c.Rows))), (len(first.Gate)+1)/2, c.Widths[0]
+	c.Widths = append(c.Widths, n, hidden)
+	x := &kernel.ExpertsStep{Dst: 3, Src: 5, Scores: 4, Wide: first.Wide, Routing: kernel.Routing{TopK: 1, Scale: 1},
+		Gate: first.Gate[:n], Up: first.Up[:n], Down: first.Down[:n]}
+	router := kernel.Factor{Data: floats(r, n*hidden, false), Layout: kernel.ByRow, Stride: hidden, Version: kernel.NewVersion()}
+	c.Steps = append(c.Steps, &kernel.NormStep{Dst: 5, Src: 0, Gamma: kernel.Vector(floats(r, hidden, false)), Eps: 1e-6},
+		&kernel.LinearStep{Dst: 4, Src: 5, Weights: router}, x, &kernel.AddStep{Dst: 0, Src: 3})
 }
 
 // TestMixturesFail reports that nothing was computed where experts are too many, or memory does not suffice, and where any call of the driver fails.
