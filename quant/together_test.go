@@ -55,6 +55,7 @@ func multiply(p *kernel.Product) {
 
 func (*partly) Settle([]float32) error { return nil }
 func (*partly) Forget(*kernel.Pasts)   {}
+func (*partly) Room() int64            { return 0 }
 
 // Rows that are encoded together are encoded as rows by themselves, whatever a device does of it.
 func TestEncodeTogether(t *testing.T) {

@@ -93,5 +93,10 @@ func writeMeasured(w io.Writer, m *cuda.Measurement) error {
 	for _, p := range m.Works {
 		s.Row(p.Work, fmt.Sprintf("%dx%d", p.Shape.Rows, p.Shape.Cols), fmt.Sprintf("%.1f", p.Card), fmt.Sprintf("%.2f", p.CPU), p.Differ)
 	}
+	errs = append(errs, s.Write(w, false))
+	s = sheet.New("step of a token", ">windows", ">microseconds")
+	for _, p := range m.Steps {
+		s.Row(p.Step, p.Windows, fmt.Sprintf("%.1f", 1e6*p.Seconds))
+	}
 	return errors.Join(append(errs, s.Write(w, false))...)
 }

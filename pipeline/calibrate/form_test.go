@@ -36,6 +36,7 @@ func multiply(p *kernel.Product) {
 func (*someProducts) Settle([]float32) error { return nil }
 
 func (*someProducts) Forget(*kernel.Pasts) {}
+func (*someProducts) Room() int64          { return 0 }
 
 // TestFormDevice: a device that computes all, some or none of the products changes no bit.
 func TestFormDevice(t *testing.T) {
@@ -91,6 +92,7 @@ func (d *sampling) Compute(w kernel.Work) bool {
 func (*sampling) Settle([]float32) error { return nil }
 
 func (*sampling) Forget(*kernel.Pasts) {}
+func (*sampling) Room() int64          { return 0 }
 
 // TestErrorsDevice: a device is given all specs of a sample at a time and names the Hessian once for all samples of an input, and the errors
 // have the bits of the CPU.

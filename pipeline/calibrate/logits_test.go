@@ -16,6 +16,8 @@ type logitDevice struct {
 	versions                    map[uint64]bool // of logits that are compared with
 }
 
+func (*logitDevice) Room() int64 { return 0 }
+
 func (d *logitDevice) Compute(w kernel.Work) bool {
 	switch w := w.(type) {
 	case *kernel.Divergences:

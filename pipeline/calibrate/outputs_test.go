@@ -115,6 +115,8 @@ type layersBack struct {
 	kept                    map[*float32][]float32
 }
 
+func (*layersBack) Room() int64 { return 0 }
+
 func (d *layersBack) Compute(w kernel.Work) bool {
 	if p, ok := w.(*kernel.Product); ok && p.Sum == kernel.AddLower && d.kept[&p.Dst[0]] != nil {
 		for _, part := range p.Parts {

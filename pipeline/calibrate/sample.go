@@ -123,7 +123,7 @@ func (w *sampler) run(ctx context.Context) error {
 	if w.Threads < 1 {
 		w.Threads = runtime.GOMAXPROCS(0)
 	}
-	teams, batch, weights := w.share()
+	teams, batch, weights := w.share(kernel.Room())
 	w.model.Keep(weights)
 	for i := range teams {
 		t := &team{sampler: w, ctx: ctx, model: w.model, threads: w.Threads}
@@ -191,6 +191,9 @@ func (w *team) run(batch int) (err error) {
 // for a product.
 const rereading = 8
 
+// passing is how many times as long it takes to bring a matrix to a device as to read a float32 one of that many bytes there for a product.
+const passing = 32
+
 // Teams have at least so many threads and windows. Two of them wait for each other's threads less than one does, and one computes
 // products while the other reads keys and values; but every team reads all weights for a token of its windows. A device takes all windows
 // together.
@@ -198,8 +201,9 @@ const teamThreads, teamWindows = 8, 64
 
 // share divides the memory: it returns the number of teams, that of the windows that advance together in each of them, and the bytes of
 // matrices that stay in memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger
-// batch reads them less often, a smaller one leaves more memory for them; the time that reading takes decides.
-func (w *sampler) share() (teams, batch int, weights int64) {
+// batch reads them less often, a smaller one leaves more memory for them; the time that reading takes decides. If a device takes tokens through all
+// layers, the states of windows have room in the remote bytes there, too, and weights that have none come for every token.
+func (w *sampler) share(remote int64) (teams, batch int, weights int64) {
 	d, all, slab := w.model.Decoder(), w.model.Weights().All, w.model.Weights().Slab
 	window := forward.CacheBytes(d, w.Length) + w.model.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
 	room := w.Memory - w.model.Overhead(w.Length) - w.model.TokenBytes()*int64(w.Length)
@@ -213,7 +217,14 @@ func (w *sampler) share() (teams, batch int, weights int64) {
 		if int64(n)*window > room && n > 1 {
 			continue
 		}
-		if cost := float64(batches) * (float64(all) + rereading*float64(all-kept)); cost < least {
+		reread := rereading * float64(all-kept)
+		if remote > 0 && kept == all {
+			if int64(n)*window > remote && n > 1 {
+				continue
+			}
+			reread = passing * float64(max(0, w.model.Weights().Stored+int64(n)*window-remote))
+		}
+		if cost := float64(batches) * (float64(all) + reread); cost < least {
 			least, batch, weights = cost, n, kept
 		}
 	}

@@ -88,12 +88,12 @@ func TestSampleTeams(t *testing.T) {
 	check(t, err)
 	w := &sampler{Sampling: s, model: m}
 	w.Memory = 2 << 30
-	if teams, batch, weights := w.share(); teams != 2 || batch != teamWindows+2 || weights != m.Weights().All {
+	if teams, batch, weights := w.share(0); teams != 2 || batch != teamWindows+2 || weights != m.Weights().All {
 		t.Errorf("%d teams, %d windows, %d bytes of weights", teams, batch, weights)
 	}
 	window := forward.CacheBytes(d, s.Length) + m.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
 	w.Memory = m.Overhead(s.Length) + m.Weights().All + int64(s.Length)*m.TokenBytes() + int64(s.Windows)*window
-	if teams, _, _ := w.share(); teams != 1 {
+	if teams, _, _ := w.share(0); teams != 1 {
 		t.Error("two teams without room for a second one")
 	}
 	lost := errors.New("lost")
@@ -144,13 +144,42 @@ func TestSampleMemory(t *testing.T) {
 		{16, all * 7 / 10, 70, "none"},
 	} {
 		w := &sampler{Sampling: Sampling{Windows: 140, Length: c.length, Memory: c.memory, Threads: 1}, model: m}
-		teams, batch, weights := w.share()
+		teams, batch, weights := w.share(0)
 		held := map[bool]string{weights == 0: "none", weights == all: "all", weights > 0 && weights < all: "some"}[true]
 		if teams != 1 || batch != c.batch || held != c.weights {
 			t.Errorf("%d bytes: %d windows, %s of the weights, want %d, %s", c.memory, batch, held, c.batch, c.weights)
 		}
 		if used := int64(batch)*forward.CacheBytes(d, c.length) + weights; c.memory > 1 && used > c.memory {
 			t.Errorf("%d bytes of %d", used, c.memory)
+		}
+	}
+}
+
+// On a device as many windows advance together as have room next to the weights in 16 bits. Where not even these have room, what
+// travels in all batches decides.
+func TestSampleRoom(t *testing.T) {
+	t.Parallel()
+	d, src := openCheckpoint(t, tinyDir)
+	m, err := forward.New(d, src, 2)
+	check(t, err)
+	stored, window := m.Weights().Stored, forward.CacheBytes(d, 512)+m.TokenBytes()+4*int64(d.Vocab+2*d.Hidden)
+	if all := m.Weights().All; stored < all*49/100 || stored > all/2 {
+		t.Errorf("%d bytes as stored, %d in float32", stored, all)
+	}
+	for _, c := range []struct {
+		room  int64
+		batch int
+	}{
+		{0, 140},
+		{stored + 140*window, 140},
+		{stored + 139*window, 70},
+		{stored + 40*window, 35},
+		{stored/4 + 35*window, 28},
+		{1, 1},
+	} {
+		w := &sampler{Sampling: Sampling{Windows: 140, Length: 512, Memory: 1 << 40, Threads: 1}, model: m}
+		if _, batch, weights := w.share(c.room); batch != c.batch || weights != m.Weights().All {
+			t.Errorf("%d bytes on a device: %d windows together, want %d, and %d bytes of weights in memory", c.room, batch, c.batch, weights)
 		}
 	}
 }

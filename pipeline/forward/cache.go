@@ -158,6 +158,11 @@ func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]floa
 		c.tokens[i] = slices.Clone(w)
 	}
 	c.most = most
+	if n <= fewTokens {
+		if h, err := c.grow(ctx, windows); h != nil || err != nil {
+			return h, err
+		}
+	}
 	last := make([]float32, len(windows)*width)
 	of := Equal(len(windows), n)
 	of.Most = most
@@ -177,6 +182,24 @@ func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]floa
 		c.resident.Pasts.Filled = n
 	}
 	return last, context.Cause(ctx)
+}
+
+// fewTokens is how many tokens a device computes one after the other sooner than it is given their keys and values.
+const fewTokens = 16
+
+// grow is Fill on a device, a token of every window at a time. It returns nil if the device does not do that.
+func (c *Cache) grow(ctx context.Context, windows [][]int32) (h []float32, err error) {
+	tokens := make([]int32, len(windows))
+	for at := range windows[0] {
+		for i, w := range windows {
+			tokens[i] = w[at]
+		}
+		if h, err = c.onDevice(ctx, tokens, float64(at+1)/float64(len(windows[0]))); h == nil || err != nil {
+			c.at = 0
+			return nil, err
+		}
+	}
+	return h, nil
 }
 
 // Advance appends a token to every window and returns the states after the last layer, [windows, Hidden]. They are bit for bit
@@ -204,6 +227,16 @@ func (c *Cache) Advance(ctx context.Context, tokens []int32) ([]float32, error) 
 
 // offload is Advance on a device. Without one, and if the device has not lost anything, it returns nil.
 func (c *Cache) offload(ctx context.Context, tokens []int32) (h []float32, err error) {
+	used := c.resident != nil && c.resident.used
+	if h, err = c.onDevice(ctx, tokens, 1); h != nil || err != nil || !used {
+		return h, err
+	}
+	return c.Fill(ctx, c.tokens, c.most)
+}
+
+// onDevice lets the device advance all windows by a token, after which so much of the call is done. It returns nil if the device does not, which then
+// has lost the earlier tokens.
+func (c *Cache) onDevice(ctx context.Context, tokens []int32, part float64) (h []float32, err error) {
 	if !c.asked && kernel.HasDevice() {
 		c.asked = true
 		if c.resident, err = newResident(ctx, c); err != nil {
@@ -216,19 +249,15 @@ func (c *Cache) offload(ctx context.Context, tokens []int32) (h []float32, err e
 	if h, err = c.embedding.at(ctx, tokens, slices.Repeat([]int{c.at}, len(tokens))); err != nil {
 		return nil, err
 	}
-	if c.resident.advance(ctx, h, c.at) {
-		c.at++
-		if c.Progress != nil {
-			c.Progress(1)
-		}
-		return h, context.Cause(ctx)
-	}
-	lost := c.resident.used
-	c.Close()
-	if !lost {
+	if !c.resident.advance(ctx, h, c.at) {
+		c.Close()
 		return nil, nil
 	}
-	return c.Fill(ctx, c.tokens, c.most)
+	c.at++
+	if c.Progress != nil {
+		c.Progress(part)
+	}
+	return h, context.Cause(ctx)
 }
 
 // append returns the states after the last layer of the tokens of a group, which belong to windows from window on; it is the

@@ -205,11 +205,13 @@ func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok
 		{of: &a.Q, norm: a.QNorm, plain: r.matrix(queries0, qWidth)}, {of: &a.K, norm: a.KNorm, plain: r.matrix(keys0, kvWidth)},
 		{of: &a.V, norm: a.VNorm, plain: r.matrix(values0, kvWidth)},
 	}
-	for i := range all {
-		p := &all[i]
+	for _, p := range all { // one after the other, so that devices multiply by them together
 		if ok, err := r.linear(ctx, p.plain, x, p.of); !ok || err != nil {
 			return 0, ok, err
 		}
+	}
+	for i := range all {
+		p := &all[i]
 		if p.at, ok, err = r.normed(p.plain, p.norm); !ok || err != nil {
 			return 0, ok, err
 		}

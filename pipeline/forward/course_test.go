@@ -29,6 +29,7 @@ func (d *wholes) Compute(w kernel.Work) bool {
 
 func (*wholes) Settle([]float32) error { return nil }
 func (*wholes) Forget(*kernel.Pasts)   {}
+func (*wholes) Room() int64            { return 0 }
 
 // throughLayers returns the states after every layer, and what the last linear layer of every branch reads.
 func throughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float32) {

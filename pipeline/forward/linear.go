@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 const (
@@ -44,6 +45,7 @@ func (m *Model) addMatrix(w arch.Weight) {
 	}
 	m.matrices[w] = &matrix{Weight: w}
 	m.weights.All += 4 * int64(w.Rows) * int64(w.Cols)
+	m.weights.Stored += min(4, m.infos[w.Tensor].DType.Size()) * int64(w.Rows) * int64(w.Cols)
 	m.weights.Slab = max(m.weights.Slab, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
 	m.weights.read = max(m.weights.read, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
 }
@@ -111,7 +113,7 @@ func (m *Model) linear(ctx context.Context, x []float32, n int, to output) error
 
 // factor returns the matrix of a linear layer; without packed if it is not kept.
 func (m *Model) factor(ctx context.Context, to output) (factor, error) {
-	f := factor{dst: to.dst, width: to.of.Weight.Rows}
+	f := factor{dst: to.dst, width: to.of.Weight.Rows, stored: m.infos[to.of.Weight.Tensor].DType}
 	var err error
 	if to.of.Bias.Tensor != "" {
 		if f.bias, err = m.vector(to.of.Bias); err != nil {
@@ -146,7 +148,8 @@ type factor struct {
 	packed    *kernel.Packed
 	bias, dst []float32
 	at, width int
-	of        *Linear // whose weights are not laid out yet, as a device takes them from rows
+	of        *Linear      // whose weights are not laid out yet, as a device takes them from rows
+	stored    tensor.DType // of packed, if it is the weights of a checkpoint
 }
 
 // size is the number of rows and columns.
@@ -162,7 +165,9 @@ func (f *factor) right() kernel.Factor {
 	if l := f.of; l != nil {
 		return kernel.Factor{Data: l.W, Layout: kernel.ByRow, Stride: l.Cols, Version: l.byRow, Turned: l.version}
 	}
-	return f.packed.Factor()
+	r := f.packed.Factor()
+	r.Stored = f.stored
+	return r
 }
 
 // compute multiplies tokens from to to-1 by rows lo to hi-1 of the matrix. A sum is never split, so the division into units of

@@ -119,11 +119,13 @@ func (m *Model) Share(threads int) *Model {
 // Decoder returns the description that the model computes.
 func (m *Model) Decoder() *arch.Decoder { return m.decoder }
 
-// Weights are sizes of weights in float32, in bytes.
+// Weights are sizes of weights, in float32 unless it is said otherwise, in bytes.
 type Weights struct {
 	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time if
 	// matrices are not kept.
 	All, Slab int64
+	// Stored is that of every matrix as a device keeps it: with the 16 bits of a checkpoint's BF16 and F16.
+	Stored int64
 	// read is the largest piece that a thread widens at a time.
 	read int64
 }

@@ -1,6 +1,10 @@
 package kernel
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
 
 // Device computes elsewhere than on this CPU, with the bits that the CPU would give.
 type Device interface {
@@ -12,6 +16,8 @@ type Device interface {
 	Settle(dst []float32) error
 	// Forget gives up the copy of what chains of tokens have left, see [Chain].
 	Forget(p *Pasts)
+	// Room is how many bytes the weights of chains of tokens, their keys and their values may have to stay on the device.
+	Room() int64
 }
 
 // Work is a [*Product], a [*Feedback], [*Feedbacks], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring], a [*Chain], [*Divergences],
@@ -170,6 +176,8 @@ type Factor struct {
 	Version uint64
 	// Turned names the same memory by position, as the transposed matrix, so that a device that has that makes this one of it; or is 0.
 	Turned uint64
+	// Stored is BF16 or F16 if all of Data has values of that type, so that a device may keep them in 16 bits.
+	Stored tensor.DType
 }
 
 var versions atomic.Uint64
@@ -209,6 +217,14 @@ func Settle(dst []float32) error {
 		return nil
 	}
 	return device.Settle(dst)
+}
+
+// Room is the memory of the device of this process for what chains of tokens keep, see [Device].
+func Room() int64 {
+	if device == nil {
+		return 0
+	}
+	return device.Room()
 }
 
 // Forget lets the device of this process give up what it keeps for chains.

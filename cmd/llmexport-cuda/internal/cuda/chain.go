@@ -7,14 +7,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// longest is the most positions that sums of attention may have in a chain, widest the most elements of a key or a value.
-const longest, widest = 4096, 256
+// longest is the most positions that sums of attention may have in a chain, widest the most elements of a key or a value, and mostHeads the most
+// heads of a block of threads.
+const longest, widest, mostHeads = 4096, 256, 4
 
-// busyTiles is the number of blocks of a product of large tiles that keeps a card busy.
-const busyTiles = 96
-
-// thinRows is the number of rows below which tiles of 128 rows waste more than they are faster.
-const thinRows = 64
+// busyTiles is the number of tiles of 128 rows of a product from which on a block has a whole one: fewer would leave a part of a card idle at the end.
+const busyTiles = 1024
 
 // resident is what chains leave on the card: matrices, and the keys and values of the tokens of all windows so far.
 type resident struct {
@@ -25,6 +23,7 @@ type resident struct {
 	memory  buffer
 	spot    spot
 	past    []pastAt
+	landing [2]uint64 // of weights that have no room
 }
 
 // spot is where the matrices of a chain are, and of whole windows what else it needs.
@@ -44,9 +43,10 @@ type pastAt struct{ keys, values uint64 }
 
 // attend is the argument of the kernels.
 type attend struct {
-	out, keys, values, q, k, v                                uint64
-	rows, heads, shared, key, value, longest, from, first, at int32
-	scale                                                     float32
+	out, keys, values, q, k, v                          uint64
+	heads, shared, key, value, longest, from, first, at int32
+	together, line                                      int32
+	scale                                               float32
 }
 
 // pastFloats are those of the keys and of the values of a head in a window.
@@ -75,13 +75,8 @@ func (e *Engine) leave() {
 // chain takes tokens through a model.
 func (e *Engine) chain(c *kernel.Chain) bool {
 	s := e.streams[0]
-	if !fits(c) || !e.inside(c) || !e.upload(s, e.resident.spot.matrices[0], values(c.States)) {
+	if !e.fits(c) || !e.inside(c) || !e.use(c) || !e.upload(s, e.resident.spot.matrices[0], values(c.States)) || !e.steps(s, c, &e.resident.spot) {
 		return false
-	}
-	for _, step := range c.Steps {
-		if !e.step(s, c, &e.resident.spot, step) {
-			return false
-		}
 	}
 	e.resident.at = -1 // until the result is there
 	if !e.download(s, values(c.States), e.resident.spot.matrices[0]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
@@ -92,13 +87,13 @@ func (e *Engine) chain(c *kernel.Chain) bool {
 }
 
 // fits reports whether the kernels have room for the attentions and mixtures of a chain.
-func fits(c *kernel.Chain) bool {
+func (e *Engine) fits(c *kernel.Chain) bool {
 	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *kernel.AttendStep:
 			p := c.Pasts.Of[x.Past]
 			from, _ := x.Span(c.At)
-			if c.At+1-from > longest || p.Key > widest || p.Value > widest {
+			if heads, _ := e.headsOf(c, x); heads == 0 || c.At+1-from > longest || p.Key > widest || p.Value > widest {
 				return false
 			}
 		case *kernel.ExpertsStep:
@@ -108,6 +103,20 @@ func fits(c *kernel.Chain) bool {
 		}
 	}
 	return true
+}
+
+// headsOf is the number of heads of a block of threads, which share keys and values, and the shared memory that they add. It is 0 if there is not so much.
+func (e *Engine) headsOf(c *kernel.Chain, x *kernel.AttendStep) (heads, bytes int) {
+	p := &c.Pasts.Of[x.Past]
+	from, _ := x.Span(c.At)
+	n, shared := c.At+1-from, x.Heads/p.Heads
+	segments := (n + kernel.Segment - 1) / kernel.Segment
+	for heads = min(mostHeads, shared); heads > 0; heads-- {
+		if bytes = (4*heads*(n+segments*p.Value) + 15) &^ 15; shared%heads == 0 && bytes <= e.mostAdded {
+			break
+		}
+	}
+	return heads, bytes
 }
 
 // inside brings the keys and values of earlier tokens to the card, unless it has them. It reports false if nobody has them.
@@ -165,6 +174,13 @@ func (r *resident) lay(l *layout, c *kernel.Chain) {
 		n := c.Rows * p.Heads
 		r.past = append(r.past, pastAt{l.take(n * keys), l.take(n * values)})
 	}
+	largest := uint64(0)
+	for _, step := range c.Steps {
+		if x, ok := step.(*kernel.LinearStep); ok && x.Weights.Layout == kernel.ByPanel {
+			largest = max(largest, bytesOf(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]))
+		}
+	}
+	r.landing = [2]uint64{l.take(int(largest / 4)), l.take(int(largest / 4))}
 }
 
 // past brings the keys and values of an attention.
@@ -190,6 +206,38 @@ func (e *Engine) past(c *kernel.Chain, i int) bool {
 	return true
 }
 
+// use lets the weights that are on the card stay, and those that the work before used, such as a head, which is used again after the chain; and makes
+// room for what the steps need besides. Other weights come when they are used, and stay if there is room left.
+func (e *Engine) use(c *kernel.Chain) bool {
+	now, widest := e.spent.Products, 0
+	for _, k := range e.kept {
+		if k.used == now-1 {
+			k.used = now
+		}
+	}
+	var vectors []kernel.Factor
+	for _, step := range c.Steps {
+		switch x := step.(type) {
+		case *kernel.NormStep:
+			vectors = append(vectors, x.Gamma)
+		case *kernel.RotateStep:
+			vectors = append(vectors, x.Cos, x.Sin)
+		case *kernel.LinearStep:
+			vectors = append(vectors, x.Bias)
+			widest = max(widest, c.Widths[x.Src])
+			if k := e.kept[x.Weights.Version]; k != nil {
+				k.used = now
+			}
+		}
+	}
+	for _, v := range vectors {
+		if _, ok := e.vector(&e.resident.spot, v); !ok {
+			return false
+		}
+	}
+	return e.counters() && (e.a.size >= panelBytes(c.Rows, widest) || e.room(map[*buffer]uint64{&e.a: panelBytes(c.Rows, widest)}))
+}
+
 // vector finds a vector on the card or brings it.
 func (e *Engine) vector(p *spot, f kernel.Factor) (uint64, bool) {
 	if len(f.Data) == 0 {
@@ -200,6 +248,35 @@ func (e *Engine) vector(p *spot, f kernel.Factor) (uint64, bool) {
 	}
 	b, ok := e.keep(f, len(f.Data), 1)
 	return b.at, ok
+}
+
+// steps puts the steps of a chain into a stream.
+func (e *Engine) steps(s uintptr, c *kernel.Chain, p *spot) bool {
+	for i := 0; i < len(c.Steps); {
+		n := 1
+		if all := together(c.Steps[i:]); len(all) > 0 {
+			n = len(all)
+			if !e.linears(s, c, p, all) {
+				return false
+			}
+		} else if !e.step(s, c, p, c.Steps[i]) {
+			return false
+		}
+		i += n
+	}
+	return true
+}
+
+// together are linear steps that a launch computes: the first ones of the list that read the same matrix.
+func together(steps []kernel.Step) (all []*kernel.LinearStep) {
+	for _, step := range steps {
+		x, ok := step.(*kernel.LinearStep)
+		if !ok || len(all) > 0 && (x.Src != all[0].Src || x.Dst == x.Src || all[0].Dst == x.Src) || len(all) == len(layersArgument{}.of) {
+			break
+		}
+		all = append(all, x)
+	}
+	return all
 }
 
 // step puts a step into a stream.
@@ -214,8 +291,6 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 			unsafe.Pointer(&width), unsafe.Pointer(&eps))
 	case *kernel.NormBackStep:
 		return e.normBack(s, c, p, x)
-	case *kernel.LinearStep:
-		return e.linear(s, c, p, x)
 	case *kernel.RotateStep:
 		cos, ok := e.vector(p, x.Cos)
 		sin, both := e.vector(p, x.Sin)
@@ -247,38 +322,58 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 	return false
 }
 
-// linear multiplies rows by a matrix that stays on the card.
-func (e *Engine) linear(s uintptr, c *kernel.Chain, p *spot, x *kernel.LinearStep) bool {
-	m, n, k := int32(c.Rows), int32(c.Widths[x.Dst]), int32(c.Widths[x.Src])
-	dst, src := p.matrices[x.Dst], p.matrices[x.Src]
-	w, ok := e.keep(x.Weights, int(n), int(k))
-	bias, both := e.vector(p, x.Bias)
-	byPosition := x.Weights.Layout == kernel.ByPosition
-	if !ok || !both {
+// linears multiplies rows by matrices: those on the card at the same time, and others one after the other as they come.
+func (e *Engine) linears(s uintptr, c *kernel.Chain, p *spot, all []*kernel.LinearStep) bool {
+	m, k := c.Rows, c.Widths[all[0].Src]
+	if n := panelBytes(m, k); e.a.size < n && // steps before may use what there is
+		!(e.do("cuEventRecord", e.driver.record(e.done, s)) && e.room(map[*buffer]uint64{&e.a: n})) {
 		return false
 	}
-	b := factorOf(x.Weights, w.at, int(n), int(k))
-	all, rows, tiles := uint64(m)*uint64(n), map[*buffer]uint64{&e.a: panelBytes(int(m), int(k))}, (m+127)/128
-	join := func(sums uint64, segments int32) bool {
-		return e.launch(s, joins, int(all+255)/256, 1, unsafe.Pointer(&dst), unsafe.Pointer(&sums), unsafe.Pointer(&bias), unsafe.Pointer(&all),
-			unsafe.Pointer(&segments), unsafe.Pointer(&n))
-	}
-	if int(tiles*((n+127)/128)) >= e.busy {
-		return e.room(rows) && e.pack(s, e.a.at, src, int(m), int(k)) &&
-			e.multiply(s, dst, panels(e.a.at, int(k)), b, int(m), int(n), int(k), false, kernel.All) && (bias == 0 || join(dst, 1))
-	}
-	segments := (k + kernel.Segment - 1) / kernel.Segment
-	rows[&e.part] = 4 * all * uint64(segments)
-	if (int(m) >= e.thin || byPosition) && e.room(rows) {
-		a := panels(e.a.at, int(k))
-		return e.pack(s, e.a.at, src, int(m), int(k)) && e.launch(s, parts, (int(n)+127)/128, int(segments*tiles), unsafe.Pointer(&e.part.at),
-			unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k)) && join(e.part.at, segments)
-	}
-	if e.failed != nil || byPosition { // thin takes panels
+	if !e.pack(s, e.a.at, p.matrices[all[0].Src], m, k) {
 		return false
 	}
-	return e.launch(s, thin, (int(m)+31)/32, (int(n)+31)/32, unsafe.Pointer(&dst), unsafe.Pointer(&src), unsafe.Pointer(&b), unsafe.Pointer(&bias),
-		unsafe.Pointer(&m), unsafe.Pointer(&n), unsafe.Pointer(&k))
+	e.inA = 0
+	a, tiles := panels(e.a.at, k), (m+127)/128
+	var narrowed, others []layer
+	for _, x := range all {
+		n := c.Widths[x.Dst]
+		bias, ok := e.vector(p, x.Bias)
+		turned := x.Weights.Layout == kernel.ByPosition // layers have panels
+		if !ok || turned && bias != 0 {
+			return false
+		}
+		l := layer{dst: p.matrices[x.Dst], bias: bias, n: n}
+		w, stays := e.keep(x.Weights, n, k)
+		if l.b = factorOf(x.Weights, w.at, n, k); !stays {
+			if c.Windows != nil || x.Weights.Layout != kernel.ByPanel || !e.passes(s, x.Weights, l, a, m, k) {
+				return false
+			}
+			continue
+		}
+		switch {
+		case l.b.narrow != 0:
+			narrowed = append(narrowed, l)
+		case turned || bias == 0 && tiles*((n+127)/128) >= e.busy:
+			if !e.multiply(s, l.dst, a, l.b, m, n, k, false, kernel.All) {
+				return false
+			}
+		default:
+			others = append(others, l)
+		}
+	}
+	return (narrowed == nil || e.layers(s, a, m, k, narrowed)) && (others == nil || e.layers(s, a, m, k, others))
+}
+
+// passes multiplies rows by a matrix that has no room, which comes while the steps before are computed.
+func (e *Engine) passes(s uintptr, f kernel.Factor, l layer, a factor, m, k int) bool {
+	if e.failed != nil {
+		return false
+	}
+	e.side = 1 - e.side
+	l.b.at = e.resident.landing[e.side]
+	up, free := e.streams[1], e.landed[e.side]
+	return e.do("cuStreamWaitEvent", e.driver.after(up, free, 0)) && e.send(up, l.b.at, f, l.n, k) && e.do("cuEventRecord", e.driver.record(e.done, up)) &&
+		e.do("cuStreamWaitEvent", e.driver.after(s, e.done, 0)) && e.layers(s, a, m, k, []layer{l}) && e.do("cuEventRecord", e.driver.record(free, s))
 }
 
 // attend stores keys and values, and lets the queries attend to them.
@@ -287,9 +382,11 @@ func (e *Engine) attend(s uintptr, c *kernel.Chain, x *kernel.AttendStep) bool {
 	from, first := x.Span(c.At)
 	a := attend{
 		out: m[x.Dst], keys: at.keys, values: at.values, q: m[x.Queries], k: m[x.Keys], v: m[x.Values],
-		rows: int32(c.Rows), heads: int32(x.Heads), shared: int32(x.Heads / p.Heads), key: int32(p.Key), value: int32(p.Value),
+		heads: int32(x.Heads), shared: int32(x.Heads / p.Heads), key: int32(p.Key), value: int32(p.Value),
 		longest: int32(c.Pasts.Length), from: int32(from), first: int32(first), at: int32(c.At), scale: x.Scale,
 	}
-	n := c.Rows * p.Heads * (p.Key + p.Value)
-	return e.launch(s, keeps, (n+255)/256, 1, unsafe.Pointer(&a)) && e.launch(s, attends, x.Heads, c.Rows, unsafe.Pointer(&a))
+	together, bytes := e.headsOf(c, x)
+	a.together, a.line = int32(together), int32(c.At+1-from)
+	e.added[attends] = uint32(bytes)
+	return e.launch(s, attends, x.Heads/together, c.Rows, unsafe.Pointer(&a))
 }

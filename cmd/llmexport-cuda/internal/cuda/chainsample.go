@@ -1,11 +1,13 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // chainOf is a layer of attention and one of an MLP, of random sizes, over pasts of pastTokens tokens. Calls with the same numbers return equal ones.
@@ -13,17 +15,18 @@ func chainOf(seed uint64, pastTokens, tokens int) *kernel.Chain {
 	r := rand.New(rand.NewPCG(9, seed))
 	rows, kv, shared, dim := 1+r.IntN(40), 1+r.IntN(3), 1+r.IntN(3), 2*(1+r.IntN(48))
 	hidden, wide, length := 1+r.IntN(90), 1+r.IntN(600), pastTokens+tokens
+	rows += int(seed%2) * 64 // tiles have as many rows, or twice as many
 	window, heads, bias := 0, kv*shared, seed%3 == 1
 	if seed%2 == 1 {
 		window = 1 + r.IntN(90)
 	}
 	small := func(n int) []float32 { return smallOf(r, n) }
+	kinds := 0
 	linear := func(dst, src, n, k int) kernel.Step {
 		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
 		if seed%4 < 2 {
-			p := new(kernel.Packed)
-			p.Pack(w.Data, n, k, k)
-			w = p.Factor()
+			kinds++
+			w = stored(w.Data, n, k, []tensor.DType{tensor.BF16, tensor.F16, tensor.F32}[(int(seed)+kinds/2)%3])
 		}
 		l := &kernel.LinearStep{Dst: dst, Src: src, Weights: w}
 		if bias {
@@ -81,6 +84,23 @@ func spanOf(window, together int) func(at int) (from, first int) {
 		}
 		return from, first
 	}
+}
+
+// stored are weights [n, k] as a checkpoint of that type has them.
+func stored(w []float32, n, k int, t tensor.DType) kernel.Factor {
+	for i, v := range w {
+		switch t {
+		case tensor.BF16:
+			w[i] = math.Float32frombits(math.Float32bits(v) &^ 0xffff)
+		case tensor.F16:
+			w[i] = kernel.RoundF16(v)
+		}
+	}
+	p := new(kernel.Packed)
+	p.Pack(w, n, k, k)
+	f := p.Factor()
+	f.Stored = t
+	return f
 }
 
 // pastsOf is room for the keys and values of so many tokens of one attention, by window and key head.
@@ -336,27 +356,27 @@ func (e *Engine) measureBack(seed uint64, times int) MeasuredWork {
 	return e.measureCourse("chain of gradients", backOf(seed), times)
 }
 
-// measuredBranch is attention with its matrices for states of so many elements: heads of 128, four of which share keys, as far as they are so
-// many. Without whole windows it is for the first token of each of some.
-func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
+// measuredLayer is attention with its matrices, and for tokens an MLP, for states of so many elements: heads of 128, four of which share keys, and
+// three times as many inner elements. Without whole windows it is for a token of each window, after past ones. Weights are BF16.
+func measuredLayer(hidden, rows, past int, windows []int) *kernel.Chain {
 	dim := max(2, min(128, hidden&^1))
 	kv := max(1, hidden/dim/4)
-	heads, length := kv*max(1, hidden/dim/kv), slices.Max(append([]int{1}, windows...))
+	heads, length, wide := kv*max(1, hidden/dim/kv), slices.Max(append([]int{past + 1}, windows...)), 3*hidden
 	seed := uint64(20)
 	linear := func(dst, src, n, k int) kernel.Step {
 		seed++
 		w := drawn(n*k, seed)
 		kernel.Scale(w, w, float32(1/math.Sqrt(float64(k))))
-		p := new(kernel.Packed)
-		p.Pack(w, n, k, k)
-		return &kernel.LinearStep{Dst: dst, Src: src, Weights: p.Factor()}
+		return &kernel.LinearStep{Dst: dst, Src: src, Weights: stored(w, n, k, tensor.BF16)}
 	}
+	norm := &kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(slices.Repeat([]float32{1}, hidden)), Eps: 1e-6}
 	cos, sin := kernel.Vector(drawn(length*dim, 18)), kernel.Vector(drawn(length*dim, 19))
 	c := &kernel.Chain{
-		Rows: rows, Widths: []int{hidden, hidden, heads * dim, kv * dim, kv * dim, hidden}, States: drawn(rows*hidden, 17), Windows: windows,
+		Rows: rows, At: past, Widths: []int{hidden, hidden, heads * dim, kv * dim, kv * dim, hidden}, States: drawn(rows*hidden, 17), Windows: windows,
 		Steps: []kernel.Step{
-			&kernel.NormStep{Dst: 1, Src: 0, Gamma: kernel.Vector(slices.Repeat([]float32{1}, hidden)), Eps: 1e-6},
-			linear(2, 1, heads*dim, hidden), linear(3, 1, kv*dim, hidden), linear(4, 1, kv*dim, hidden),
+			norm, linear(2, 1, heads*dim, hidden), linear(3, 1, kv*dim, hidden), linear(4, 1, kv*dim, hidden),
+			&kernel.NormStep{Dst: 2, Src: 2, Gamma: kernel.Vector(slices.Repeat([]float32{1}, dim)), Eps: 1e-6},
+			&kernel.NormStep{Dst: 3, Src: 3, Gamma: kernel.Vector(slices.Repeat([]float32{1}, dim)), Eps: 1e-6},
 			&kernel.RotateStep{Matrix: 2, Heads: heads, Dim: dim, Turned: dim, Cos: cos, Sin: sin},
 			&kernel.RotateStep{Matrix: 3, Heads: kv, Dim: dim, Turned: dim, Cos: cos, Sin: sin},
 			&kernel.AttendStep{Dst: 2, Queries: 2, Keys: 3, Values: 4, Heads: heads, Scale: float32(1 / math.Sqrt(float64(dim))), Together: 64,
@@ -368,19 +388,83 @@ func measuredBranch(hidden, rows int, windows []int) *kernel.Chain {
 		c.Out = make([]float32, rows*hidden)
 		return c
 	}
+	c.Widths = append(c.Widths, wide, wide)
+	c.Steps = append(c.Steps, norm, linear(6, 1, wide, hidden), linear(7, 1, wide, hidden), &kernel.GateStep{Matrix: 6, By: 7},
+		linear(5, 6, hidden, wide), &kernel.AddStep{Dst: 0, Src: 5})
 	c.Pasts, _, _ = pastsOf(rows, kv, dim, length)
+	c.Pasts.Filled = past
 	return c
 }
 
-// measureBranch times attention with its matrices for a token of each of 128 windows, and for all tokens of two windows, and gradients of a layer
-// of attention and an MLP for more of them; rates count the matrices alone.
-func (e *Engine) measureBranch(hidden, tokens, times int) []MeasuredWork {
+// measuredWindows advance together, and have so many tokens before where steps are timed: few are those next to an 8B on a card of 24 GB.
+const measuredWindows, measuredFew, measuredPast = 128, 32, 256
+
+// measureLayer times a layer for a token of each of some windows, and attention with its matrices for all tokens of two windows, and gradients of
+// a layer for more of them; rates count the matrices alone.
+func (e *Engine) measureLayer(hidden, tokens, times int) []MeasuredWork {
 	length := max(1, min(tokens, mostMeasured)/2)
 	return []MeasuredWork{
-		e.measureCourse("tokens", measuredBranch(hidden, 128, nil), times),
-		e.measureCourse("windows", measuredBranch(hidden, 2*length, []int{length, length}), times),
+		e.measureCourse("tokens", measuredLayer(hidden, measuredWindows, 0, nil), times),
+		e.measureCourse("windows", measuredLayer(hidden, 2*length, 0, []int{length, length}), times),
 		e.measureCourse("gradients", measuredBack(hidden, slices.Repeat([]int{length}, max(1, min(tokens, 2*mostMeasured)/length))), times),
 	}
+}
+
+// MeasuredStep is how long what a card does at a time takes of a layer for a token of each of some windows.
+type MeasuredStep struct {
+	Step    string  `json:"step"`
+	Windows int     `json:"windows"`
+	Seconds float64 `json:"seconds"`
+}
+
+// measureSteps times the pieces of a layer, each alone.
+func (e *Engine) measureSteps(hidden, windows, times int) (list []MeasuredStep) {
+	c := measuredLayer(hidden, windows, measuredPast, nil)
+	defer e.Forget(c.Pasts)
+	if !e.sampled(c) {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, all := e.streams[0], c.Steps
+	measure := func(name string, steps []kernel.Step) {
+		const repeated = 16
+		part := *c
+		part.Steps = steps
+		seconds := best(times, func() {
+			for range repeated {
+				e.steps(s, &part, &e.resident.spot)
+			}
+			_ = e.fence(s) && e.wait()
+		})
+		list = append(list, MeasuredStep{name, c.Rows, seconds / repeated})
+	}
+	for i := 0; i < len(all); {
+		n := max(1, len(together(all[i:])))
+		var name string
+		switch x := all[i].(type) {
+		case *kernel.NormStep:
+			name = fmt.Sprintf("norm of %d", len(x.Gamma.Data))
+		case *kernel.LinearStep:
+			rows := 0
+			for _, x := range together(all[i:]) {
+				rows += c.Widths[x.Dst]
+			}
+			name = fmt.Sprintf("linear %dx%d", rows, c.Widths[x.Src])
+		case *kernel.RotateStep:
+			name = fmt.Sprintf("rotate %d heads", x.Heads)
+		case *kernel.AttendStep:
+			name = fmt.Sprintf("attend to %d", c.At+1)
+		case *kernel.GateStep:
+			name = "gate"
+		case *kernel.AddStep:
+			name = "add"
+		}
+		measure(name, all[i:i+n])
+		i += n
+	}
+	measure("all", all)
+	return list
 }
 
 // measuredBack is the way through a layer and back: heads of 128, four of which share keys, as far as states have so many elements.

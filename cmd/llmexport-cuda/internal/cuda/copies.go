@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // slots is how many pieces of each direction travel at a time, slotBytes how large they are: a card copies well only from and to
@@ -138,6 +139,34 @@ func (e *Engine) upload(stream uintptr, to uint64, m matrix) bool {
 			!e.do("cuEventRecord", e.driver.record(s.arrived, stream)) {
 			return false
 		}
+	}
+	return true
+}
+
+// uploadNarrow is upload for numbers that become those of 16 bits that they are.
+func (e *Engine) uploadNarrow(stream uintptr, to uint64, x []float32, stored tensor.DType) bool {
+	for step := e.slot / 2; len(x) > 0; {
+		n := min(step, len(x))
+		s, ok := e.turn(e.up)
+		if !ok {
+			return false
+		}
+		host := unsafe.Slice((*uint16)(unsafe.Pointer(&s.host[0])), n)
+		const part = 1 << 13
+		kernel.Parallel(0, (n+part-1)/part, func(lo, hi int) {
+			lo, hi = lo*part, min(hi*part, n)
+			if stored == tensor.BF16 {
+				kernel.F32ToBF16(host[lo:hi], x[lo:hi])
+			} else {
+				kernel.F32ToF16(unsafe.Slice((*byte)(unsafe.Pointer(&host[lo])), 2*(hi-lo)), x[lo:hi])
+			}
+		})
+		e.spent.Sent += 2 * int64(n)
+		if !e.do("cuMemcpyHtoDAsync", e.driver.toDevice(to, unsafe.Pointer(&s.host[0]), 2*uint64(n), stream)) ||
+			!e.do("cuEventRecord", e.driver.record(s.arrived, stream)) {
+			return false
+		}
+		to, x = to+2*uint64(n), x[n:]
 	}
 	return true
 }

@@ -35,7 +35,7 @@ const (
 	addedMemory = 8
 	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
 	movesShared = 48<<10 + 4*refineColumns*refineColumns
-	// wholesShared is that of the attention of whole windows without its scores, and more than that.
+	// wholesShared is that of the attention of whole windows, and more than that of tokens, without scores.
 	wholesShared = 20 << 10
 )
 
@@ -56,7 +56,6 @@ type Engine struct {
 	added   [len(names)]uint32  // bytes of shared memory that a launch adds
 	least   int                 // of multiplications
 	busy    int                 // see busyTiles
-	thin    int                 // see thinRows
 	crowded int                 // see crowdedRows
 
 	mu     sync.Mutex
@@ -68,14 +67,17 @@ type Engine struct {
 	raw    buffer              // rows as they come
 	c      buffer              // results
 	part   buffer              // the result of a part
+	turns  buffer              // counters of turns, see mostTiles
 	kept   map[uint64]*kept    // factors by version
 	held   map[*float32]held   // results that stay, by their first element
 	idle   map[uint64][]uint64 // memory that waits to be used again, by its size
 	wide   bool                // tiles have 256 rows
 
-	resident  *resident // of chains, or nil
-	passing   buffer    // of a chain of whole windows
-	mostAdded int       // bytes of shared memory that a launch of wholes or queryBacks may add
+	resident  *resident  // of chains, or nil
+	landed    [2]uintptr // events: the last step that used weights there is done, see resident.landing
+	side      int        // the landing that was used last
+	passing   buffer     // of a chain of whole windows
+	mostAdded int        // bytes of shared memory that a launch of attends, wholes or queryBacks may add
 
 	streams  [lanes]uintptr
 	feeds    []uintptr // of feedbacks that run at the same time
@@ -107,14 +109,14 @@ const (
 	spread
 	choose
 	norms
-	thin
 	rotates
-	keeps
 	attends
 	gates
 	wholes
-	parts
-	joins
+	layers64
+	layers128
+	halves64
+	halves128
 	normBacks
 	gammaBacks
 	gateBacks
@@ -128,14 +130,14 @@ const (
 	inners
 	outers
 	crowds
-	many
+	crowds128
+	crowdHalves
 	mixes
 )
 
-var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin",
-	"rotates", "keeps", "attends", "gates", "wholes",
-	"parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks", "divergences", "labels", "draws",
-	"routes", "members", "inners", "outers", "crowds", "many", "mixes"}
+var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms",
+	"rotates", "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks", "queryBacks",
+	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "crowds128", "crowdHalves", "mixes"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -159,7 +161,7 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, thin: thinRows, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
+	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
 		kept: map[uint64]*kept{}, held: map[*float32]held{}, idle: map[uint64][]uint64{}}
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
@@ -191,7 +193,7 @@ func Open(n int) (*Engine, error) {
 		}
 	}
 	if e.mostAdded = card.Shared - wholesShared; e.mostAdded > 0 {
-		for _, kind := range []int{wholes, queryBacks} {
+		for _, kind := range []int{attends, wholes, queryBacks} {
 			if rc := d.setFunction(e.kernels[kind], addedMemory, int32(e.mostAdded)); rc != 0 {
 				return nil, failure("cuFuncSetAttribute", rc)
 			}
@@ -202,8 +204,10 @@ func Open(n int) (*Engine, error) {
 			return nil, failure("cuStreamCreate", rc)
 		}
 	}
-	if rc := d.newEvent(&e.done, withoutTiming); rc != 0 {
-		return nil, failure("cuEventCreate", rc)
+	for _, event := range []*uintptr{&e.done, &e.landed[0], &e.landed[1]} {
+		if rc := d.newEvent(event, withoutTiming); rc != 0 {
+			return nil, failure("cuEventCreate", rc)
+		}
 	}
 	return e, nil
 }
@@ -214,6 +218,20 @@ func (e *Engine) Bound(limit uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.limit = min(e.limit, limit)
+}
+
+// besides is the memory that products and chains need besides what stays.
+const besides = 512 << 20
+
+// Room implements [kernel.Device].
+func (e *Engine) Room() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	room := int64(e.limit) - min(besides, int64(e.limit/4))
+	for _, h := range e.held {
+		room -= int64(h.size)
+	}
+	return max(0, room)
 }
 
 // Usable returns the reason that a card cannot be used, as far as that is known before it is.

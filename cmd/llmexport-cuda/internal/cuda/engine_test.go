@@ -102,7 +102,7 @@ func TestProducts(t *testing.T) {
 		e.wide = s/2%2 == 1
 		m, n, k := 1+r.IntN(300), 1+r.IntN(300), 1+r.IntN(700)
 		if r.IntN(3) == 0 {
-			m, n, k = (m+7)/8*8, (n+31)/32*32, (k+255)/256*256
+			m, n, k = (m+7)/8*8, (n+127)/128*128, (k+255)/256*256 // factors fill their memory, so that reading past them is noticed
 		}
 		infinite := s%5 == 4
 		a, b, extra := floats(r, m*k, infinite), floats(r, n*k, infinite), r.IntN(3)
@@ -122,6 +122,15 @@ func TestProducts(t *testing.T) {
 		packed.MulT(want, a, m, ldd, k, 0, n)
 		check("packed", got, want, e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: ldd,
 			Parts: []kernel.Part{part(a, kernel.ByRow, k, packed.Factor(), k)}}) || ldd == 0)
+
+		for _, t := range []tensor.DType{tensor.BF16, tensor.F16} {
+			short := slices.Clone(b)
+			narrow := stored(short, n, k, t)
+			got, want = make([]float32, m*n), make([]float32, m*n)
+			packed.Pack(short, n, k, k)
+			packed.MulT(want, a, m, n, k, 0, n)
+			check(t.String(), got, want, e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n, Parts: []kernel.Part{part(a, kernel.ByRow, k, narrow, k)}}))
+		}
 
 		got, want = slices.Clone(before), slices.Clone(before)
 		kernel.MatMul(want, a, b, m, n, k, ldd, k, n)
@@ -206,6 +215,42 @@ func TestWide(t *testing.T) {
 		e.slot = 4*3000 - 4
 		if e.Compute(&p) || e.Err() != nil {
 			t.Errorf("%d x %d x %d: a product of which no row fits a slot was computed, or failed: %v", m, n, k, e.Err())
+		}
+	}
+}
+
+// TestAcross computes few rows of many columns, whose pieces begin within all kinds of factors, twice: the second time the rows are there.
+func TestAcross(t *testing.T) {
+	e := engine(t)
+	r := rand.New(rand.NewPCG(11, 11))
+	const m, n, k = 33, 2100, 70
+	a, b := floats(r, m*k, false), floats(r, n*k, false)
+	turned := make([]float32, len(b))
+	for i := range n {
+		for p := range k {
+			turned[p*n+i] = b[i*k+p]
+		}
+	}
+	version := kernel.NewVersion()
+	for name, right := range map[string]kernel.Factor{
+		"by row": {Data: b, Layout: kernel.ByRow, Stride: k}, "by position": {Data: turned, Layout: kernel.ByPosition, Stride: n},
+		"F32": stored(slices.Clone(b), n, k, tensor.F32), "BF16": stored(slices.Clone(b), n, k, tensor.BF16), "F16": stored(slices.Clone(b), n, k, tensor.F16),
+	} {
+		w := slices.Clone(b)
+		stored(w, n, k, right.Stored)
+		got, want := make([]float32, m*(n+3)), make([]float32, m*(n+3))
+		kernel.MatMulT(want, a, w, m, n, k, n+3, k, k)
+		for range 2 {
+			clear(got)
+			p := part(a, kernel.ByRow, k, right, k)
+			p.A.Version = version
+			before := e.Spent().Received
+			if !e.Compute(&kernel.Product{Dst: got, Rows: m, Cols: n, Stride: n + 3, Parts: []kernel.Part{p}}) || differ(got, want) > 0 {
+				t.Errorf("%s: %d of %d elements differ, %v", name, differ(got, want), len(want), e.Err())
+			}
+			if received := e.Spent().Received - before; received != 4*m*n {
+				t.Errorf("%s: %d bytes received, want %d", name, received, 4*m*n)
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ type routesArgument struct {
 
 type crowd struct {
 	dst, x, first, second, choices, ends uint64
-	of, n, k, split                      int32
+	of, n, k, split, narrow              int32
 }
 
 // mixture is where a mixture has its memory, which all of a chain share.
@@ -69,7 +69,8 @@ func routable(c *kernel.Chain, x *kernel.ExpertsStep) bool {
 		(c.Rows+127)/128*len(x.Gate) <= mostBlocks
 }
 
-// expertWeights finds the weights of all experts on the card, or brings them there, and returns their addresses: gates, ups and downs.
+// expertWeights finds the weights of all experts on the card, or brings them there, and returns their addresses: gates, ups and downs. All have the
+// same type.
 func (e *Engine) expertWeights(c *kernel.Chain, x *kernel.ExpertsStep) (at []uint64, ok bool) {
 	hidden := c.Widths[x.Src]
 	for _, part := range []struct {
@@ -78,7 +79,7 @@ func (e *Engine) expertWeights(c *kernel.Chain, x *kernel.ExpertsStep) (at []uin
 	}{{x.Gate, x.Wide, hidden}, {x.Up, x.Wide, hidden}, {x.Down, hidden, x.Wide}} {
 		for _, w := range part.of {
 			b, ok := e.keep(w, part.n, part.k)
-			if !ok || w.Layout == kernel.ByPosition || w.Stride != part.k {
+			if !ok || w.Layout == kernel.ByPosition || w.Stride != part.k || narrow(w) != narrow(x.Gate[0]) {
 				return nil, false
 			}
 			at = append(at, b.at)
@@ -113,8 +114,8 @@ func (e *Engine) experts(s uintptr, c *kernel.Chain, p *spot, x *kernel.ExpertsS
 		return false
 	}
 	gate, up, down := t.at, t.at+8*uint64(count), t.at+16*uint64(count)
-	in := crowd{m.inner, p.matrices[x.Src], gate, up, m.choices, m.ends, of, int32(x.Wide), width, 1}
-	out := crowd{m.out, m.inner, down, 0, 0, m.ends, of, width, int32(x.Wide), 1}
+	in := crowd{m.inner, p.matrices[x.Src], gate, up, m.choices, m.ends, of, int32(x.Wide), width, 1, narrow(x.Gate[0])}
+	out := crowd{m.out, m.inner, down, 0, 0, m.ends, of, width, int32(x.Wide), 1, in.narrow}
 	compute := e.few
 	if n/count >= e.crowded {
 		compute = e.many
@@ -141,13 +142,18 @@ func (e *Engine) many(s uintptr, in, out crowd, rows, count int, m *mixture) boo
 	split := (rows + 127) / 128
 	product := func(c crowd) bool {
 		c.x, c.split = m.panels, int32(split)
-		return e.launch(s, many, int(c.n+127)/128, count*split, unsafe.Pointer(&c))
+		kind := crowds128
+		if c.narrow != 0 {
+			kind = crowdHalves
+		}
+		return e.launch(s, kind, int(c.n+127)/128, count*split, unsafe.Pointer(&c))
 	}
 	pack := func(c crowd) bool {
 		return e.launch(s, crowds, int(c.k+31)/32, count, unsafe.Pointer(&m.panels), unsafe.Pointer(&c))
 	}
 	up, n := in, uint64(rows)*uint64(in.of)*uint64(in.n)
 	up.dst, up.first = m.up, in.second
-	return pack(in) && product(in) && product(up) && e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m.inner), unsafe.Pointer(&m.up), unsafe.Pointer(&n)) &&
+	return pack(in) && product(in) && product(up) && e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m.inner), unsafe.Pointer(&m.inner),
+		unsafe.Pointer(&m.up), unsafe.Pointer(&n)) &&
 		pack(out) && product(out)
 }

@@ -155,8 +155,8 @@ func (f *factoring) update(k, lo, hi int) bool {
 // row computes the row of M before block k, whose inverse was the last one.
 func (f *factoring) row(k int) bool {
 	b := min(factorColumns, f.N-k)
-	return k == 0 || f.engine.multiply(f.stream, f.tmp, f.rows(k, 0), factor{f.m, kernel.PanelRows, int64(f.N)}, b, k, k, false, kernel.From) &&
-		f.engine.product(f.stream, f.m+4*uint64(k*f.N), panels(f.minus, b), factor{f.tmp, kernel.PanelRows, int64(k)}, b, k, b, f.N, false, kernel.All)
+	return k == 0 || f.engine.multiply(f.stream, f.tmp, f.rows(k, 0), factor{f.m, kernel.PanelRows, int64(f.N), 0}, b, k, k, false, kernel.From) &&
+		f.engine.product(f.stream, f.m+4*uint64(k*f.N), panels(f.minus, b), factor{f.tmp, kernel.PanelRows, int64(k), 0}, b, k, b, f.N, false, kernel.All)
 }
 
 // place puts the product to columns of the matrix or, with lines of N, of M; or subtracts it.

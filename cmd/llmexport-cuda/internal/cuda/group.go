@@ -104,6 +104,9 @@ func (g *Group) Compute(w kernel.Work) bool {
 // Forget implements [kernel.Device].
 func (g *Group) Forget(p *kernel.Pasts) { g.cards[0].Forget(p) }
 
+// Room implements [kernel.Device]: chains of tokens are on one card.
+func (g *Group) Room() int64 { return g.cards[0].Room() }
+
 // feedbackOf is the part of a feedback for rows lo to hi-1.
 func feedbackOf(w *kernel.Feedback, lo, hi int) *kernel.Feedback {
 	f := *w

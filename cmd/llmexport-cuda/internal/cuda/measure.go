@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	goruntime "runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -35,6 +36,7 @@ type Measurement struct {
 	Returned float64        `json:"returned"` // GB/s from the card to such memory
 	Products []Measured     `json:"products"`
 	Works    []MeasuredWork `json:"works"`
+	Steps    []MeasuredStep `json:"steps"`
 }
 
 // Peak is the rate of float32 operations in TFLOP/s at the card's highest clock.
@@ -68,8 +70,9 @@ func (e *Engine) Measure(shapes, heads []Shape, tokens, times int) (*Measurement
 			r.Products = append(r.Products, e.measureMoments(s.Cols, tokens, times))
 			r.Works = append(r.Works, e.measureFactor((s.Cols+3)/4*4, times))
 			if s.Cols <= widestMeasured {
-				r.Works = append(r.Works, e.measureBranch(s.Cols, tokens, times)...)
+				r.Works = append(r.Works, e.measureLayer(s.Cols, tokens, times)...)
 				r.Works = append(r.Works, e.measureExperts(s.Cols, min(tokens, mostMeasured), times)...)
+				r.Steps = slices.Concat(r.Steps, e.measureSteps(s.Cols, measuredWindows, times), e.measureSteps(s.Cols, measuredFew, times))
 			}
 		}
 		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),

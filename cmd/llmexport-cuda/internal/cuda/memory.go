@@ -12,10 +12,10 @@ type buffer struct{ at, size uint64 }
 // staleWork is after how much other work a factor is hardly used again, and gives its memory to another one.
 const staleWork = 2048
 
-// sizeOf is the size of a buffer for n bytes: one of eight between powers of two, so that others find it of use.
+// sizeOf is the size of a buffer for n bytes: one of eight between powers of two, so that others find it of use, or of more for more than 512 MiB.
 func sizeOf(n uint64) uint64 {
 	n = max(n, 256)
-	step := uint64(1) << (bits.Len64(n-1) - 4)
+	step := min(64<<20, uint64(1)<<(bits.Len64(n-1)-4))
 	return (n + step - 1) / step * step
 }
 
@@ -81,7 +81,7 @@ func (e *Engine) within(need uint64) bool {
 	if e.resident != nil {
 		need += e.resident.memory.size
 	}
-	need += e.passing.size + e.taken
+	need += e.passing.size + e.taken + e.turns.size
 	if need+e.idleBytes() > e.limit {
 		e.drain()
 	}

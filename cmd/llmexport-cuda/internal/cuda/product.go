@@ -1,9 +1,11 @@
 package cuda
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // lanes is how many pieces of a product are worked on at a time: while one is computed, others travel.
@@ -16,11 +18,35 @@ const pieceRows = 128
 type factor struct {
 	at          uint64
 	panel, step int64
+	narrow      int32 // how elements of 16 bits are stored, or 0
 }
 
 // panels is a factor in panels of k positions.
 func panels(at uint64, k int) factor {
-	return factor{at, int64(kernel.PanelRows * k), kernel.PanelRows}
+	return factor{at, int64(kernel.PanelRows * k), kernel.PanelRows, 0}
+}
+
+// from is a factor without its first rows, a multiple of those of a panel.
+func (f factor) from(row int) factor {
+	size := 4
+	if f.narrow != 0 {
+		size = 2
+	}
+	f.at += uint64(size * row / kernel.PanelRows * int(f.panel))
+	return f
+}
+
+// narrow is how elements of a factor are stored on the card in 16 bits: 1 as BF16, 2 as F16, or 0 if they are not.
+func narrow(f kernel.Factor) int32 {
+	if f.Layout == kernel.ByPanel {
+		switch f.Stored {
+		case tensor.BF16:
+			return 1
+		case tensor.F16:
+			return 2
+		}
+	}
+	return 0
 }
 
 // factorOf is a factor at its place on the card.
@@ -29,9 +55,11 @@ func factorOf(f kernel.Factor, at uint64, rows, k int) factor {
 	case kernel.ByRow:
 		return panels(at, k)
 	case kernel.ByPanel:
-		return panels(at, f.Stride)
+		p := panels(at, f.Stride)
+		p.narrow = narrow(f)
+		return p
 	}
-	return factor{at, kernel.PanelRows, int64((rows + 3) &^ 3)}
+	return factor{at, kernel.PanelRows, int64((rows + 3) &^ 3), 0}
 }
 
 // bytesOf is the memory of a factor on the card.
@@ -40,6 +68,9 @@ func bytesOf(f kernel.Factor, rows, k int) uint64 {
 		return panelBytes(rows, k)
 	}
 	m := matrixOf(f, rows, k)
+	if narrow(f) != 0 {
+		return m.bytes() / 2
+	}
 	return m.bytes()
 }
 
@@ -53,9 +84,9 @@ func (e *Engine) rawRows(k int) int { return max(1, e.slot/4/k/kernel.PanelRows)
 
 // bring copies a right-hand side to its place on the card.
 func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
-	s, m := e.streams[0], matrixOf(f, rows, k)
+	s := e.streams[0]
 	if f.Layout != kernel.ByRow {
-		return e.upload(s, to, m) && e.fence(s)
+		return e.send(s, to, f, rows, k) && e.fence(s)
 	}
 	step := e.rawRows(k)
 	if !e.room(map[*buffer]uint64{&e.raw: 4 * uint64(step*k)}) {
@@ -68,6 +99,15 @@ func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
 		}
 	}
 	return e.fence(s)
+}
+
+// send puts the copy of a factor that is not by row into a stream.
+func (e *Engine) send(stream uintptr, to uint64, f kernel.Factor, rows, k int) bool {
+	m := matrixOf(f, rows, k)
+	if narrow(f) != 0 {
+		return e.uploadNarrow(stream, to, m.at, f.Stored)
+	}
+	return e.upload(stream, to, m)
 }
 
 // write computes a product whose rows are independent, in pieces.
@@ -96,6 +136,9 @@ func (e *Engine) write(p *kernel.Product) bool {
 			return false
 		}
 	}
+	if wide := (e.slot / 4 / p.Rows) &^ (pieceRows - 1); most >= p.Rows && wide > 0 && wide < p.Cols && part.Reach == kernel.All {
+		return e.across(p, factorOf(part.B, b.at, p.Cols, part.K), wide)
+	}
 	for i := 0; i < p.Rows; i += step {
 		rows, version := min(step, p.Rows-i), part.A.Version
 		if rows < p.Rows {
@@ -119,6 +162,29 @@ func (e *Engine) write(p *kernel.Product) bool {
 		}
 		e.inA = version
 	}
+	return true
+}
+
+// across computes few rows of many columns, of which wide ones fit a slot, in pieces of columns.
+func (e *Engine) across(p *kernel.Product, b factor, wide int) bool {
+	part, s := p.Parts[0], e.streams[0]
+	wide = min(wide, (p.Cols/(2*lanes)+pieceRows)&^(pieceRows-1))
+	there := part.A.Version != 0 && part.A.Version == e.inA
+	e.inA = 0
+	if !there && (!e.upload(s, e.raw.at, matrixOf(part.A, p.Rows, part.K)) || !e.pack(s, e.a.at, e.raw.at, p.Rows, part.K)) || !e.fence(s) {
+		return false
+	}
+	for lane, j := 0, 0; j < p.Cols; lane, j = (lane+1)%lanes, j+wide {
+		s, n, c := e.streams[lane], min(wide, p.Cols-j), e.c.at+4*uint64(p.Rows*j)
+		if !e.multiply(s, c, panels(e.a.at, part.K), b.from(j), p.Rows, n, part.K, false, kernel.All) ||
+			!e.download(s, matrix{p.Dst[j:], p.Rows, n, p.Stride, n}, c) {
+			return false
+		}
+	}
+	if !e.finishAll() {
+		return false
+	}
+	e.inA = part.A.Version
 	return true
 }
 
@@ -214,6 +280,9 @@ func (e *Engine) multiply(stream uintptr, dst uint64, a, b factor, rows, cols, k
 
 // product does so for a result whose rows are ld apart.
 func (e *Engine) product(stream uintptr, dst uint64, a, b factor, rows, cols, k, ld int, lower bool, reach kernel.Reach) bool {
+	if b.narrow != 0 {
+		return e.layers(stream, a, rows, k, []layer{{b, dst, 0, cols}})
+	}
 	kind, tile := product128, 128
 	if e.wide {
 		kind, tile = product256, 256
@@ -224,6 +293,64 @@ func (e *Engine) product(stream uintptr, dst uint64, a, b factor, rows, cols, k,
 	}
 	return e.launch(stream, kind, (cols+127)/128, (rows+tile-1)/tile, unsafe.Pointer(&dst), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m),
 		unsafe.Pointer(&n), unsafe.Pointer(&p), unsafe.Pointer(&stride), unsafe.Pointer(&mode), unsafe.Pointer(&span))
+}
+
+// mostTiles is how many tiles a launch of layers may have, for each of which a stream has a counter.
+const mostTiles = 1<<14 - 1
+
+// layer is a matrix of n rows, in panels, that rows are multiplied by, as the kernels take it.
+type layer struct {
+	b         factor
+	dst, bias uint64
+	n         int
+}
+
+// layersArgument is the argument of the kernels.
+type layersArgument struct {
+	a  factor
+	of [3]struct {
+		b         factor
+		dst, bias uint64
+		n, tiles  int32
+	}
+	m, k  int32
+	turns uint64
+}
+
+// layers multiplies rows in panels [m, k] by up to three matrices, all or none of 16 bits, in one launch.
+func (e *Engine) layers(stream uintptr, a factor, m, k int, all []layer) bool {
+	kind, rows := layers64, 64
+	if (m+63)/64%2 == 0 || m > 512 {
+		kind, rows = layers128, 128
+	}
+	if all[0].b.narrow != 0 {
+		kind += halves64 - layers64
+	}
+	l, tiles := layersArgument{a: a, m: int32(m), k: int32(k)}, 0
+	for i := range l.of {
+		if i < len(all) {
+			x := all[i]
+			tiles += (m + rows - 1) / rows * ((x.n + 127) / 128)
+			l.of[i].b, l.of[i].dst, l.of[i].bias, l.of[i].n = x.b, x.dst, x.bias, int32(x.n)
+		}
+		l.of[i].tiles = int32(tiles)
+	}
+	if tiles > mostTiles || !e.counters() {
+		return false
+	}
+	l.turns = e.turns.at + 4*(mostTiles+1)*uint64(slices.Index(e.streams[:], stream))
+	return e.launch(stream, kind, tiles, (k+kernel.Segment-1)/kernel.Segment, unsafe.Pointer(&l))
+}
+
+// counters makes those of turns.
+func (e *Engine) counters() bool {
+	if e.turns.at != 0 {
+		return true
+	}
+	zeros := make([]float32, lanes*(mostTiles+1))
+	b, ok := e.more(4 * uint64(len(zeros)))
+	e.turns = b
+	return ok && e.upload(e.streams[0], e.turns.at, values(zeros)) && e.fence(e.streams[0])
 }
 
 // pack puts rows [rows, k] into panels.

@@ -19,8 +19,8 @@ type proof struct {
 	wrong bool
 }
 
-// Prove makes the card do a small piece of each kind of work but products before the first that it is asked for. What has other bits than the CPU's is left
-// to the CPU, with a line that says so.
+// Prove makes the card do a small piece of each kind of work but products of float32 before the first that it is asked for. What has other bits than the
+// CPU's is left to the CPU, with a line that says so.
 func (e *Engine) Prove() { e.proofs = &proofs{} }
 
 // proven reports whether the card may do such work. What is too small for it needs no sample.
@@ -29,6 +29,10 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return true
 	}
 	switch w := w.(type) {
+	case *kernel.Product:
+		if len(w.Parts) == 1 && narrow(w.Parts[0].B) != 0 { // kernels of chains
+			return e.proveChain()
+		}
 	case *kernel.Feedback, *kernel.Feedbacks:
 		return e.prove(&e.proofs.feedback, func() MeasuredWork { return e.measureFeedback(Shape{3 * feedbackRows / 2, 3 * factorColumns}, 1) })
 	case *kernel.Descent:
@@ -49,7 +53,7 @@ func (e *Engine) proven(w kernel.Work) bool {
 		if w.Windows != nil {
 			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) })
 		}
-		return e.prove(&e.proofs.chain, func() MeasuredWork { return e.measureChain(1, 1) })
+		return e.proveChain()
 	case *kernel.Divergences:
 		return e.prove(&e.proofs.divergences, func() MeasuredWork { return e.measureDivergences(sampledLogits(), 1) })
 	case *kernel.Labels:
@@ -58,6 +62,17 @@ func (e *Engine) proven(w kernel.Work) bool {
 		return e.prove(&e.proofs.draws, func() MeasuredWork { return e.measureDraws(sampledLogits(), 1) })
 	}
 	return true
+}
+
+// proveChain takes tokens of many and of few windows through layers, because the kernels have tiles of two sizes.
+func (e *Engine) proveChain() bool {
+	return e.prove(&e.proofs.chain, func() MeasuredWork {
+		m := e.measureChain(1, 1)
+		if m.Differ == 0 {
+			m = e.measureChain(4, 1)
+		}
+		return m
+	})
 }
 
 func (e *Engine) prove(p *proof, sample func() MeasuredWork) bool {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Work is given to a card after a sample of it had the bits of the CPU, and never if not. The sample is compared once.
@@ -42,7 +43,7 @@ func TestProve(t *testing.T) {
 			t.Errorf("work %d with logits was not done, or its sample: %d pieces of work, want %d", i, e.Spent().Products, n)
 		}
 	}
-	if !e.Compute(mixtureOf(2, true)) || e.Spent().Products != 18 {
+	if !e.Compute(mixtureOf(2, true)) || e.Spent().Products != 20 {
 		t.Errorf("a mixture was not done, or its samples and that of whole windows: %d pieces of work", e.Spent().Products)
 	}
 	e.Prove()
@@ -57,6 +58,11 @@ func TestProve(t *testing.T) {
 	}
 	if samples != 1 || e.Compute(got) {
 		t.Errorf("%d samples, or work was done after one with other bits", samples)
+	}
+	e.proofs.chain.once.Do(func() { e.proofs.chain.wrong = true })
+	if e.Compute(&kernel.Product{Dst: make([]float32, 1), Rows: 1, Cols: 1, Stride: 1,
+		Parts: []kernel.Part{part([]float32{1}, kernel.ByRow, 1, stored([]float32{1}, 1, 1, tensor.BF16), 1)}}) {
+		t.Error("a product of 16 bits was computed after a sample of its kernels with other bits")
 	}
 	if !e.proven(&kernel.Product{}) {
 		t.Error("products are proven by earlier runs on cards")

@@ -45,7 +45,8 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 	}
 	// Weights first: without room for them nothing else is worth bringing. Those of the way back are turned into those of the way forth.
 	for _, step := range slices.Backward(c.Steps) {
-		if x, ok := step.(*kernel.LinearStep); ok {
+		switch x := step.(type) {
+		case *kernel.LinearStep:
 			if _, ok := e.keep(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]); !ok {
 				return false
 			}
@@ -83,10 +84,8 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			return false
 		}
 	}
-	for _, step := range c.Steps {
-		if !e.step(s, c, p, step) {
-			return false
-		}
+	if !e.steps(s, c, p) {
+		return false
 	}
 	for _, x := range c.Taken {
 		if !e.download(s, values(x.Data), p.matrices[x.Matrix]) {
@@ -107,7 +106,7 @@ func (e *Engine) addMoments(c *kernel.Chain, p *spot, sums []uint64) bool {
 	for i, x := range c.Moments {
 		width, at := c.Widths[x.Matrix], p.matrices[x.Matrix]+4*uint64(x.From)
 		for _, n := range c.Windows {
-			f := factor{at + 4*uint64(x.Skip*width), kernel.PanelRows, int64(width)}
+			f := factor{at + 4*uint64(x.Skip*width), kernel.PanelRows, int64(width), 0}
 			if n > x.Skip && !e.multiply(e.streams[i%lanes], sums[i], f, f, x.N, x.N, n-x.Skip, true, kernel.All) {
 				return false
 			}

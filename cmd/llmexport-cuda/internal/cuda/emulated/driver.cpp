@@ -12,12 +12,13 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
 struct float4 { float x, y, z, w; };
 static float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
-struct D3 { int x, y, z; };
+struct D3 { unsigned x, y, z; };
 static D3 threadIdx, blockIdx;
 #define EMULATED
 #define __global__
@@ -30,6 +31,14 @@ static float __fadd_rn(float a, float b) { return a + b; }
 static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
 static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8); return u; }
 static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
+template <class T> T __ldcg(const T* p) { return *p; }
+static unsigned atomicAdd(unsigned* p, unsigned n) { *p += n; return *p - n; }
+static void __threadfence() {}
+static float half(unsigned short h) {
+  int exponent = h >> 10 & 31, fraction = h & 1023;
+  float x = exponent == 31 ? fraction ? NAN : INFINITY : ldexpf(exponent ? 1024 + fraction : fraction, (exponent ? exponent : 1) - 25);
+  return h >> 15 ? -x : x;
+}
 static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
 
 static const int threads = 256;
@@ -100,7 +109,10 @@ static uint32_t chance() { // of 16 bits
   random = random * 1664525 + 1013904223;
   return random >> 16;
 }
+static std::map<uint64_t, size_t> allocated; // sizes
 static void copy16(float4* to, const float* from) {
+  auto after = allocated.upper_bound((uint64_t)from);
+  if (after == allocated.begin() || (uint64_t)(from + 4) > std::prev(after)->first + std::prev(after)->second) abort(); // an illegal address
   if (chance() & 1) memcpy(to, from, 16);
   else groups[current].back().push_back({to, from});
 }
@@ -149,7 +161,7 @@ static bool release() {
 static void run(unsigned gx, unsigned gy) {
   static std::vector<char> stacks(size_t(threads) << 15);
   for (unsigned y = 0; y < gy; y++) for (unsigned x = 0; x < gx; x++) {
-    blockIdx = {int(x), int(y), 0};
+    blockIdx = {x, y, 0};
     for (int t = 0; t < threads; t++) {
       begun[t] = done[t] = false;
       waits[t] = NOTHING;
@@ -162,7 +174,7 @@ static void run(unsigned gx, unsigned gy) {
     do {
       int turn = chance() & 1 ? threads - 1 : 0; // the last thread may be the first one
       for (int i = 0; i < threads; i++) if (int t = i ^ turn; !done[t] && !waits[t]) {
-        current = t; threadIdx = {t, 0, 0};
+        current = t; threadIdx = {unsigned(t), 0, 0};
         resume();
       }
     } while (release());
@@ -195,9 +207,9 @@ static void put(Stream* s, std::function<void()> f) {
   any->until(any->finished + 1 + chance() % 8);
 }
 
-enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, THIN_PRODUCT, ROTATES, KEEPS,
-              ATTENDS, GATES, WHOLES, PARTS, JOINS, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS, DIVERGENCES, LABELS, DRAWS,
-              ROUTES, MEMBERS, INNERS, OUTERS, CROWDS, MANY, MIXES };
+enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, ROTATES,
+              ATTENDS, GATES, WHOLES, LAYERS64, LAYERS128, HALVES64, HALVES128, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS,
+              DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, CROWDS, CROWDS128, CROWD_HALVES, MIXES };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -213,9 +225,9 @@ int cuDevicePrimaryCtxRetain(void** c, int) { *c = &home; return 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
-  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "thin", "rotates", "keeps",
-                         "attends", "gates", "wholes", "parts", "joins", "normBacks", "gammaBacks", "gateBacks", "queryBacks", "keyBacks",
-                         "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "many", "mixes"};
+  const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "rotates",
+                         "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks",
+                         "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "crowds128", "crowdHalves", "mixes"};
   for (int i = 0; i < MIXES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
@@ -223,9 +235,11 @@ int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) <<
 int cuMemAlloc_v2(uint64_t* p, size_t n) { // what is in new memory is unknown
   if (posix_memalign((void**)p, 256, n)) return 2;
   memset((void*)*p, 0x7f, n);
+  Lock l(one);
+  allocated[*p] = n;
   return 0;
 }
-int cuMemFree_v2(uint64_t p) { free((void*)p); return 0; } // a card would wait first
+int cuMemFree_v2(uint64_t p) { Lock l(one); allocated.erase(p); free((void*)p); return 0; } // a card would wait first
 int cuMemAllocHost_v2(void** p, size_t n) { return posix_memalign(p, 256, n) ? 2 : 0; }
 int cuStreamCreate(Stream** s, unsigned) { Lock l(one); streams.push_back(*s = new Stream); return 0; }
 int cuStreamCreateWithPriority(Stream** s, unsigned flags, int) { return cuStreamCreate(s, flags); }
@@ -294,13 +308,6 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { norms(dst, src, gamma, runs, width, eps); };
     break;
   }
-  case THIN_PRODUCT: {
-    auto x = arg<float*>(a, 1), bias = arg<float*>(a, 3);
-    auto b = arg<Factor>(a, 2);
-    int m = arg<int>(a, 4), n = arg<int>(a, 5), k = arg<int>(a, 6);
-    g = [=] { thin(dst, x, b, bias, m, n, k); };
-    break;
-  }
   case ROTATES: {
     auto cosine = arg<float*>(a, 1), sine = arg<float*>(a, 2);
     int heads = arg<int>(a, 3), dim = arg<int>(a, 4), turned = arg<int>(a, 5), of = arg<int>(a, 6);
@@ -308,22 +315,14 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { rotates(dst, cosine, sine, heads, dim, turned, of, places); };
     break;
   }
-  case KEEPS: case ATTENDS: {
+  case ATTENDS: {
     auto d = arg<Attend>(a, 0);
-    g = [=] { f == KEEPS ? keeps(d) : attends(d); };
+    g = [=] { attends(d); };
     break;
   }
-  case PARTS: {
-    auto x = arg<Factor>(a, 1), y = arg<Factor>(a, 2);
-    int m = arg<int>(a, 3), n = arg<int>(a, 4), k = arg<int>(a, 5);
-    g = [=] { parts(dst, x, y, m, n, k); };
-    break;
-  }
-  case JOINS: {
-    auto x = arg<float*>(a, 1), bias = arg<float*>(a, 2);
-    auto n = arg<unsigned long long>(a, 3);
-    int segments = arg<int>(a, 4), width = arg<int>(a, 5);
-    g = [=] { joins(dst, x, bias, n, segments, width); };
+  case LAYERS64: case LAYERS128: case HALVES64: case HALVES128: {
+    auto l = arg<Layers>(a, 0);
+    g = [=] { (f == LAYERS64 ? layers64 : f == LAYERS128 ? layers128 : f == HALVES64 ? halves64 : halves128)(l); };
     break;
   }
   case DIVERGENCES: {
@@ -359,9 +358,9 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { members(choices, places, ends, chosen, count); };
     break;
   }
-  case INNERS: case OUTERS: case MANY: {
+  case INNERS: case OUTERS: case CROWDS128: case CROWD_HALVES: {
     auto d = arg<Crowd>(a, 0);
-    g = [=] { (f == INNERS ? inners : f == OUTERS ? outers : many)(d); };
+    g = [=] { (f == INNERS ? inners : f == OUTERS ? outers : f == CROWDS128 ? crowds128 : crowdHalves)(d); };
     break;
   }
   case CROWDS: {

@@ -1,8 +1,7 @@
 // Tokens on their way through the layers of a model, one of every window or all of some windows: what lies between products, and products of
 // few rows. The arithmetic is that of runtime/kernel: float64 where it is there, sums in the same lanes.
 
-#define POSITIONS 4096 // positions that sums of attention may have
-#define ELEMENTS 256   // elements of a key or a value of a head
+#define ELEMENTS 256 // elements of a key or a value of a head
 
 // exact is the exponential of runtime/kernel (softmax_exp.go).
 __device__ __forceinline__ double scaled(double y, int k) { // by 2^k
@@ -29,20 +28,38 @@ __device__ __forceinline__ double exact(double x) {
 // lanes adds eight partial sums.
 __device__ __forceinline__ double lanes(const double* s) { return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])); }
 
-// norms divides runs of `width` elements by the root of the mean of their squares, and multiplies by gamma. A warp takes a run.
+// norms divides runs of `width` elements by the root of the mean of their squares, and multiplies by gamma. A warp takes a run: eight threads add what
+// all of them have brought to shared memory, while the next elements come.
 extern "C" __global__ void __launch_bounds__(THREADS) norms(float* dst, const float* src, const float* gamma, int runs, int width, float eps) {
   __shared__ double sums[THREADS / 32][8];
+  __shared__ float part[THREADS / 32][256];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, run = blockIdx.x * (THREADS / 32) + warp;
   const float* x = src + (size_t)run * width;
-  if (run < runs && lane < 8) {
-    double s = 0;
-    #pragma unroll 8
-    for (int i = lane; i < width; i += 8) { double v = x[i]; s += v * v; }
-    sums[warp][lane] = s;
+  float* own = part[warp];
+  float next[8];
+  auto load = [&](int base) {
+    #pragma unroll
+    for (int i = 0; i < 8; i++) next[i] = run < runs && base + i * 32 + lane < width ? x[base + i * 32 + lane] : 0.f;
+  };
+  double s = 0;
+  load(0);
+  for (int base = 0; base < width; base += 256) {
+    #pragma unroll
+    for (int i = 0; i < 8; i++) own[i * 32 + lane] = next[i];
+    __syncwarp();
+    load(base + 256);
+    int end = width - base < 256 ? width - base : 256;
+    if (lane < 8) {
+      #pragma unroll 8
+      for (int i = lane; i < end; i += 8) { double v = own[i]; s += v * v; }
+    }
+    __syncwarp();
   }
-  __syncthreads();
+  if (lane < 8) sums[warp][lane] = s;
+  __syncwarp();
   if (run >= runs) return;
   double scale = 1 / sqrt(lanes(sums[warp]) / width + (double)eps);
+  #pragma unroll 4
   for (int i = lane; i < width; i += 32) dst[(size_t)run * width + i] = (float)((double)x[i] * scale * (double)gamma[i]);
 }
 
@@ -84,77 +101,6 @@ gammaBacks(double* sums, const float* d, const float* x, const double* roots, in
   sums[(size_t)blockIdx.y * width + i] = s;
 }
 
-// thin multiplies m rows of x [m][k] by the n rows of b, panels, and adds bias [n] or 0. A block takes 32 rows of either, and four segments
-// at a time: 64 threads one of them, a thread 4 x 4 elements of it.
-#define THIN 16 // positions in shared memory
-extern "C" __global__ void __launch_bounds__(THREADS) thin(float* dst, const float* x, Factor b, const float* bias, int m, int n, int k) {
-  __shared__ float sa[4][THIN][PANEL + 4];
-  __shared__ float sb[4][THIN][PANEL];
-  __shared__ float sums[4][PANEL * PANEL];
-  int t = threadIdx.x, g = t / 64, u = t % 64, row = blockIdx.x * PANEL, column = blockIdx.y * PANEL;
-  int ay = u / 16, ap = u % 16, ty = u / 8 * 4, tx = u % 8 * 4;
-  const float* panel = b.at + (size_t)blockIdx.y * b.panel;
-  float total[4] = {0, 0, 0, 0};
-  for (int first = 0; first < k; first += 4 * SEGMENT) {
-    int base = first + g * SEGMENT, left = k - base, whole = k - first;
-    if (left > SEGMENT) left = SEGMENT;
-    if (whole > SEGMENT) whole = SEGMENT;
-    float s[4][4];
-    #pragma unroll
-    for (int i = 0; i < 4; i++)
-      #pragma unroll
-      for (int j = 0; j < 4; j++) s[i][j] = 0.f;
-    float a[8], y[8];
-    auto load = [&](int p0) {
-      #pragma unroll
-      for (int i = 0; i < 8; i++) {
-        int r = row + ay + 4 * i, p = p0 + ap;
-        a[i] = r < m && p < left ? x[(size_t)r * k + base + p] : 0.f;
-        int e = u + 64 * i; // of 16 positions of a panel
-        y[i] = p0 + e / PANEL < left ? panel[(size_t)(base + p0) * PANEL + e] : 0.f;
-      }
-    };
-    load(0);
-    for (int p0 = 0; p0 < whole; p0 += THIN) {
-      #pragma unroll
-      for (int i = 0; i < 8; i++) {
-        sa[g][ap][ay + 4 * i] = a[i];
-        sb[g][(u + 64 * i) / PANEL][u % PANEL] = y[i];
-      }
-      __syncthreads();
-      if (p0 + THIN < whole) load(p0 + THIN);
-      auto step = [&](int q) {
-        float v[4];
-        #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = sa[g][q][ty + i];
-        float4 w = *(const float4*)&sb[g][q][tx];
-        #pragma unroll
-        for (int i = 0; i < 4; i++) fma4(s[i], v[i], w);
-      };
-      if (p0 + THIN <= left) {
-        #pragma unroll
-        for (int q = 0; q < THIN; q++) step(q);
-      } else for (int q = 0; q < left - p0; q++) step(q);
-      __syncthreads();
-    }
-    #pragma unroll
-    for (int i = 0; i < 4; i++)
-      #pragma unroll
-      for (int j = 0; j < 4; j++) sums[g][(ty + i) * PANEL + tx + j] = s[i][j];
-    __syncthreads();
-    for (int i = 0; i < 4; i++)
-      for (int h = 0; h < 4 && first + h * SEGMENT < k; h++) {
-        float v = sums[h][t + THREADS * i];
-        total[i] = first + h == 0 ? v : __fadd_rn(total[i], v);
-      }
-    __syncthreads();
-  }
-  for (int i = 0; i < 4; i++) {
-    int e = t + THREADS * i, r = row + e / PANEL, c = column + e % PANEL;
-    if (r < m && c < n) dst[(size_t)r * n + c] = bias ? __fadd_rn(total[i], bias[c]) : total[i];
-  }
-}
-
 // rotates turns the first `turned` elements of every head by halves. `of` rows of heads are at the places of whole windows, unless that is null.
 extern "C" __global__ void __launch_bounds__(THREADS)
 rotates(float* x, const float* cosine, const float* sine, int heads, int dim, int turned, int of, const int* places) {
@@ -166,82 +112,105 @@ rotates(float* x, const float* cosine, const float* sine, int heads, int dim, in
   at[half] = __fadd_rn(b * cosine[half + j], a * sine[half + j]);
 }
 
+#define HEADS 4 // queries of a block at most
+
 // Attend is one attention of all windows: panels of the keys of a head are [longest/32][key][32], of its values [value/32][longest][32].
 struct Attend {
   float *out, *keys, *values;
   const float *q, *k, *v;
-  int rows, heads, shared, key, value, longest, from, first, at;
+  int heads, shared, key, value, longest, from, first, at;
+  int together, line; // heads of a block, and floats of a row of scores
   float scale;
 };
 
-// keeps stores the keys and values of the present tokens.
-extern "C" __global__ void __launch_bounds__(THREADS) keeps(Attend a) {
-  int kv = a.heads / a.shared, wide = a.key + a.value, i = blockIdx.x * THREADS + threadIdx.x, h = i / wide, d = i % wide;
-  if (h >= a.rows * kv) return;
-  size_t key = (size_t)((a.longest + PANEL - 1) / PANEL) * PANEL * a.key, value = (size_t)((a.value + PANEL - 1) / PANEL) * PANEL * a.longest;
-  if (d < a.key) a.keys[h * key + (size_t)(a.at / PANEL) * PANEL * a.key + d * PANEL + a.at % PANEL] = a.k[(size_t)h * a.key + d];
-  else {
-    d -= a.key;
-    a.values[h * value + (size_t)(d / PANEL) * PANEL * a.longest + a.at * PANEL + d % PANEL] = a.v[(size_t)h * a.value + d];
-  }
-}
-
-// attends computes the attention of the present token of a window for one head: a block.
+// attends stores the key and the value of the present token of a window, and computes its attention for some heads that share them: a block. Scores
+// and sums of segments are in the memory that the launch adds.
 extern "C" __global__ void __launch_bounds__(THREADS) attends(Attend a) {
-  __shared__ float query[ELEMENTS], score[POSITIONS], part[POSITIONS / SEGMENT][ELEMENTS];
-  __shared__ float tops[THREADS];
-  __shared__ double sums[8];
-  int t = threadIdx.x, head = blockIdx.x, window = blockIdx.y, kv = a.heads / a.shared, n = a.at + 1 - a.from, hidden = a.first - a.from;
+  __shared__ float4 query[ELEMENTS];
+  __shared__ float tops[THREADS / 32][HEADS];
+  __shared__ double sums[HEADS][8];
+  float *score = (float*)added(), *part = score + a.together * a.line; // [heads][line], [segments][heads][value]
+  int t = threadIdx.x, head = blockIdx.x * a.together, window = blockIdx.y, kv = a.heads / a.shared, n = a.at + 1 - a.from, hidden = a.first - a.from;
   size_t of = (size_t)window * kv + head / a.shared;
-  const float* keys = a.keys + of * ((a.longest + PANEL - 1) / PANEL) * PANEL * a.key;
-  const float* values = a.values + of * ((a.value + PANEL - 1) / PANEL) * PANEL * a.longest;
-  for (int d = t; d < a.key; d += THREADS) query[d] = a.q[((size_t)window * a.heads + head) * a.key + d] * a.scale;
+  float* keys = a.keys + of * ((a.longest + PANEL - 1) / PANEL) * PANEL * a.key;
+  float* values = a.values + of * ((a.value + PANEL - 1) / PANEL) * PANEL * a.longest;
+  for (int d = t; d < a.key; d += THREADS) {
+    const float* q = a.q + ((size_t)window * a.heads + head) * a.key + d;
+    float x[HEADS];
+    #pragma unroll
+    for (int h = 0; h < HEADS; h++) x[h] = h < a.together ? q[h * a.key] * a.scale : 0.f;
+    query[d] = make_float4(x[0], x[1], x[2], x[3]);
+    keys[(size_t)(a.at / PANEL) * PANEL * a.key + d * PANEL + a.at % PANEL] = a.k[of * a.key + d];
+  }
+  for (int d = t; d < a.value; d += THREADS) values[(size_t)(d / PANEL) * PANEL * a.longest + a.at * PANEL + d % PANEL] = a.v[of * a.value + d];
   __syncthreads();
-  float top = -__uint_as_float(0x7f800000);
+  float top[HEADS];
+  #pragma unroll
+  for (int h = 0; h < HEADS; h++) top[h] = -__uint_as_float(0x7f800000);
   for (int j = t; j < n; j += THREADS) {
     const float* k = keys + (size_t)((a.from + j) / PANEL) * PANEL * a.key + (a.from + j) % PANEL;
-    float s = 0.f;
-    #pragma unroll 8
-    for (int d = 0; d < a.key; d++) s = __fmaf_rn(query[d], k[d * PANEL], s);
-    score[j] = j < hidden ? 0.f : s;
-    if (j >= hidden && !(s <= top)) top = s; // what is not a number stays
+    float s[HEADS] = {0.f, 0.f, 0.f, 0.f};
+    #pragma unroll 16
+    for (int d = 0; d < a.key; d++) fma4(s, k[d * PANEL], query[d]);
+    #pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+      if (h < a.together) score[h * a.line + j] = j < hidden ? 0.f : s[h];
+      if (j >= hidden && !(s[h] <= top[h])) top[h] = s[h]; // what is not a number makes everything so
+    }
   }
-  tops[t] = top;
+  #pragma unroll
+  for (int h = 0; h < HEADS; h++) {
+    #pragma unroll
+    for (int b = 16; b > 0; b /= 2) {
+      float other = (float)__shfl_xor_sync(~0u, (double)top[h], b);
+      if (!(other <= top[h])) top[h] = other;
+    }
+    if (t % 32 == 0) tops[t / 32][h] = top[h];
+  }
   __syncthreads();
-  for (int step = THREADS / 2; step > 0; step /= 2) {
-    if (t < step && !(tops[t + step] <= tops[t])) tops[t] = tops[t + step];
-    __syncthreads();
-  }
-  double most = tops[0];
-  for (int j = hidden + t; j < n; j += THREADS) {
-    double d = (double)score[j] - most;
-    score[j] = d < -700 ? 0.f : (float)exact(d);
+  for (int h = 0; h < a.together; h++) {
+    double most = tops[0][h];
+    for (int w = 1; w < THREADS / 32; w++) if (!(tops[w][h] <= most)) most = tops[w][h];
+    for (int j = hidden + t; j < n; j += THREADS) {
+      double d = (double)score[h * a.line + j] - most;
+      score[h * a.line + j] = d < -700 ? 0.f : (float)exact(d);
+    }
   }
   __syncthreads();
-  if (t < 8) {
+  if (t < 8 * a.together) {
     double s = 0;
     #pragma unroll 8
-    for (int j = hidden + t; j < n; j += 8) s += (double)score[j];
-    sums[t] = s;
+    for (int j = hidden + t % 8; j < n; j += 8) s += (double)score[t / 8 * a.line + j];
+    sums[t / 8][t % 8] = s;
   }
   __syncthreads();
-  double scale = 1 / lanes(sums);
-  for (int j = hidden + t; j < n; j += THREADS) score[j] = (float)((double)score[j] * scale);
+  for (int h = 0; h < a.together; h++) {
+    double scale = 1 / lanes(sums[h]);
+    for (int j = hidden + t; j < n; j += THREADS) score[h * a.line + j] = (float)((double)score[h * a.line + j] * scale);
+  }
   __syncthreads();
-  int groups = THREADS / a.value, g = t / a.value, d = t % a.value, segments = (n + SEGMENT - 1) / SEGMENT;
-  for (int i = g; g < groups && i < segments; i += groups) {
+  // Values: groups of threads share the segments, and the heads where there are more groups than segments.
+  int groups = THREADS / a.value, d = t % a.value, segments = (n + SEGMENT - 1) / SEGMENT;
+  int splits = groups > segments ? groups / segments : 1, each = (a.together + splits - 1) / splits;
+  for (int i = t / a.value; i < segments * splits && t < groups * a.value; i += groups) {
+    int j = i / splits * SEGMENT, end = j + SEGMENT < n ? j + SEGMENT : n, lo = i % splits * each, count = a.together - lo < each ? a.together - lo : each;
     const float* v = values + (size_t)(d / PANEL) * PANEL * a.longest + (size_t)a.from * PANEL + d % PANEL;
-    int end = (i + 1) * SEGMENT < n ? (i + 1) * SEGMENT : n;
-    float s = 0.f;
+    const float* row = score + lo * a.line;
+    float s[HEADS] = {0.f, 0.f, 0.f, 0.f};
     #pragma unroll 8
-    for (int j = i * SEGMENT; j < end; j++) s = __fmaf_rn(score[j], v[(size_t)j * PANEL], s);
-    part[i][d] = s;
+    for (; j < end; j++) {
+      float x = v[(size_t)j * PANEL];
+      #pragma unroll
+      for (int h = 0; h < HEADS; h++) if (h < count) s[h] = __fmaf_rn(row[h * a.line + j], x, s[h]);
+    }
+    #pragma unroll
+    for (int h = 0; h < HEADS; h++) if (h < count) part[(i / splits * a.together + lo + h) * a.value + d] = s[h];
   }
   __syncthreads();
-  if (t < a.value) {
-    float s = part[0][t];
-    for (int i = 1; i < segments; i++) s = __fadd_rn(s, part[i][t]);
-    a.out[((size_t)window * a.heads + head) * a.value + t] = s;
+  for (int i = t; i < a.together * a.value; i += THREADS) {
+    float s = part[i];
+    for (int j = 1; j < segments; j++) s = __fadd_rn(s, part[j * a.together * a.value + i]);
+    a.out[((size_t)window * a.heads + head) * a.value + i] = s;
   }
 }
 

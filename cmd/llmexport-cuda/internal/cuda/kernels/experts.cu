@@ -158,12 +158,21 @@ struct Crowd {
   const unsigned long long *first, *second; // the latter or null
   const int *choices, *ends;
   int of, n, k, split; // choices of a token; blocks that share the rows of an expert
+  int type;            // of the elements of matrices, see Factor
 };
+
+// element is one of a matrix; with HALVES it has 16 bits.
+template <bool HALVES> __device__ __forceinline__ float element(const void* from, size_t i, int type) {
+  if (!HALVES) return ((const float*)from)[i];
+  unsigned short x = ((const unsigned short*)from)[i];
+  return type == F16 ? half(x) : __uint_as_float((unsigned)x << 16);
+}
+template <bool HALVES> __device__ __forceinline__ const void* past(const void* from, size_t i) { return (const char*)from + i * (HALVES ? 2 : 4); }
 
 // Few computes tiles of so many rows: a warp has a segment of the sums of two panels, which are one of either matrix, or neighbors in the only one.
 // With two of them the result is SiLU of the first product times the second.
 #define FEW 8
-template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
+template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
   __shared__ float4 rows[THREADS / 32][PANEL][FEW / 4 + 1]; // by position
   __shared__ float sums[THREADS / 32][FEW][2 * PANEL];
   __shared__ int source[FEW];
@@ -171,8 +180,9 @@ template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
   int segments = (a.k + SEGMENT - 1) / SEGMENT, side = segments < 8 ? segments : 8, groups = 8 / side, own = warp % side;
   int panels = (a.n + PANEL - 1) / PANEL, width = TWO ? 1 : 2, panel = (blockIdx.x * groups + warp / side) * width;
   bool busy = warp / side < groups && panel < panels;
-  const float* one = (const float*)a.first[expert] + (size_t)panel * PANEL * a.k + lane;
-  const float* two = TWO ? (const float*)a.second[expert] + (size_t)panel * PANEL * a.k + lane : panel + 1 < panels ? one + (size_t)PANEL * a.k : one;
+  const void* one = past<HALVES>((const void*)a.first[expert], (size_t)panel * PANEL * a.k + lane);
+  const void* two = TWO ? past<HALVES>((const void*)a.second[expert], (size_t)panel * PANEL * a.k + lane)
+                        : panel + 1 < panels ? past<HALVES>(one, (size_t)PANEL * a.k) : one;
   for (int tile = blockIdx.y % a.split * FEW; tile < m; tile += a.split * FEW) {
     int left = m - tile < FEW ? m - tile : FEW;
     if (t < left) source[t] = a.choices ? a.choices[from + tile + t] / a.of : from + tile + t;
@@ -181,7 +191,7 @@ template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
     for (int first = 0; first < segments; first += side) {
       if (busy && first + own < segments) {
         int base = (first + own) * SEGMENT, count = a.k - base < SEGMENT ? a.k - base : SEGMENT;
-        const float *y = one + (size_t)base * PANEL, *z = two + (size_t)base * PANEL;
+        const void *y = past<HALVES>(one, (size_t)base * PANEL), *z = past<HALVES>(two, (size_t)base * PANEL);
         float s[2][FEW], next[FEW];
         #pragma unroll
         for (int r = 0; r < FEW; r++) s[0][r] = s[1][r] = 0.f;
@@ -197,7 +207,7 @@ template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
           __syncwarp();
           if (p + PANEL < count) load(p + PANEL);
           auto step = [&](int q) {
-            float u = y[(size_t)(p + q) * PANEL], v = z[(size_t)(p + q) * PANEL];
+            float u = element<HALVES>(y, (size_t)(p + q) * PANEL, a.type), v = element<HALVES>(z, (size_t)(p + q) * PANEL, a.type);
             #pragma unroll
             for (int r = 0; r < FEW; r += 4) {
               float4 x = rows[warp][q][r / 4];
@@ -220,23 +230,23 @@ template <bool TWO> __device__ __forceinline__ void few(Crowd a) {
             float v = sums[g * side + i][warp][h * PANEL + lane];
             total[h] = first + i == 0 ? v : __fadd_rn(total[h], v);
           }
-        int at = (blockIdx.x * groups + g) * width * PANEL + lane;
+        int column = (blockIdx.x * groups + g) * width * PANEL + lane;
         if (first + side < segments || warp >= left) continue;
         float* dst = a.dst + (size_t)(from + tile + warp) * a.n;
         if (TWO) {
           double v = total[0];
-          if (at < a.n) dst[at] = (float)(v / (1 + exact(-v))) * total[1];
+          if (column < a.n) dst[column] = (float)(v / (1 + exact(-v))) * total[1];
         } else {
-          if (at < a.n) dst[at] = total[0];
-          if (at + PANEL < a.n) dst[at + PANEL] = total[1];
+          if (column < a.n) dst[column] = total[0];
+          if (column + PANEL < a.n) dst[column + PANEL] = total[1];
         }
       }
       __syncthreads();
     }
   }
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 3) inners(Crowd a) { few<true>(a); }
-extern "C" __global__ void __launch_bounds__(THREADS, 3) outers(Crowd a) { few<false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) inners(Crowd a) { a.type ? few<true, true>(a) : few<true, false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) outers(Crowd a) { a.type ? few<false, true>(a) : few<false, false>(a); }
 
 // crowds puts rows of k positions into panels, those of each expert into its own: they begin at that of its first choice, and as many after it as there are
 // experts before. A block takes 32 positions of an expert.
@@ -255,14 +265,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) crowds(float* dst, Crowd a
   }
 }
 
-// many computes tiles of 128 rows of such panels, x.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) many(Crowd a) {
+// many computes tiles of 128 rows of such panels, x. Matrices of halves have 16 bits.
+template <bool HALVES> __device__ __forceinline__ void many(const Crowd& a) {
+  __shared__ float4 memory[3 * 16 * (128 + TN) / 4];
   int expert = blockIdx.y / a.split, tile = blockIdx.y % a.split, from = expert ? a.ends[expert - 1] : 0, m = a.ends[expert] - from;
   if (tile * 128 >= m) return;
   long long panel = (long long)PANEL * a.k;
-  Factor x = {a.x + (from / PANEL + expert) * panel, panel, PANEL}, w = {(const float*)a.first[expert], panel, PANEL};
-  multiply<2, 16, 3>(a.dst + (size_t)from * a.n, x, w, m, a.n, a.k, a.n, WRITE, ALL, tile);
+  Factor x = {a.x + (from / PANEL + expert) * panel, panel, PANEL, F32}, w = {(const float*)a.first[expert], panel, PANEL, a.type};
+  multiply<2, 16, 3, false, HALVES>(memory, a.dst + (size_t)from * a.n, x, w, m, a.n, a.k, a.n, WRITE, ALL, tile * 128, blockIdx.x * TN, Turn());
 }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) crowds128(Crowd a) { many<false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) crowdHalves(Crowd a) { many<true>(a); }
 
 // mixes adds the rows of a token, times their weights, in the order of the experts.
 extern "C" __global__ void __launch_bounds__(THREADS) mixes(float* dst, const float* rows, const float* weights, const int* places, int width, int of) {

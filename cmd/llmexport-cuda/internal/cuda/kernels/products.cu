@@ -29,6 +29,12 @@ __device__ __forceinline__ void arrive(int barrier, int threads) {
   __syncwarp();
   asm volatile("bar.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
 }
+// half is an F16 as float32.
+__device__ __forceinline__ float half(unsigned short x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
 // added is the shared memory that a launch adds.
 __device__ __forceinline__ float4* added() {
   extern __shared__ float4 memory[];
@@ -37,15 +43,24 @@ __device__ __forceinline__ float4* added() {
 #endif
 
 // Factor is a matrix whose element (row r, position p) is at r/32*panel + p*step + r%32: panels of 32 rows [panels][k][32], with
-// panel 32*k and step 32, or rows that lie together [k][ld], with panel 32 and step ld, a multiple of 4.
+// panel 32*k and step 32, or rows that lie together [k][ld], with panel 32 and step ld, a multiple of 4. Elements of panels may have 16 bits.
 struct Factor {
   const float* at;
   long long panel, step;
+  int type;
 };
+enum { F32, BF16, F16 };
+
+// from is a factor in panels without its first positions.
+__device__ __forceinline__ Factor from(Factor f, int positions) {
+  if (f.type == F32) f.at += positions * PANEL;
+  else f.at = (const float*)((const unsigned short*)f.at + positions * PANEL);
+  return f;
+}
 
 // Copies are those of one thread, of TK positions of ROWS rows to shared memory. Rows outside the matrix are not copied; no sum
-// that is kept takes them.
-template <int ROWS, int TK> struct Copies {
+// that is kept takes them. With PACKED rows are known to lie in panels.
+template <int ROWS, int TK, bool PACKED> struct Copies {
   static const int PANELS = THREADS / (8 * TK); // that all threads copy at a time
   const float* from;
   int r, q, rows; // the rows from r on
@@ -54,29 +69,72 @@ template <int ROWS, int TK> struct Copies {
     q = t / 8 % TK;
     r = panel * PANEL + t % 8 * 4;
     rows = m - first - r;
-    from = f.at + (first / PANEL + panel) * f.panel + q * f.step + t % 8 * 4;
+    from = f.at + (first / PANEL + panel) * f.panel + q * (PACKED ? PANEL : f.step) + t % 8 * 4;
   }
   // start copies those of the first `left` of the next positions.
   __device__ __forceinline__ void start(float4 (*to)[ROWS / 4], Factor f, int left) {
     #pragma unroll
     for (int i = 0; i < ROWS / PANEL / PANELS; i++)
       if (i * PANELS * PANEL < rows && q < left) copy16(&to[q][r / 4 + i * PANELS * 8], from + i * PANELS * f.panel);
-    from += TK * f.step;
+    from += TK * (PACKED ? PANEL : f.step);
+  }
+  __device__ __forceinline__ void widen(float4 (*)[ROWS / 4]) {}
+};
+
+// Halves are copies as above of elements of 16 bits: every thread copies eight, of 16 positions of 128 rows. They go where the widened ones are
+// afterwards.
+struct Halves {
+  const unsigned short* from;
+  int rows, type; // the rows from the thread's on
+  __device__ __forceinline__ Halves(Factor f, int first, int m) {
+    int r = threadIdx.x % 16 * 8;
+    rows = m - first - r;
+    type = f.type;
+    from = (const unsigned short*)f.at + (first + r) / PANEL * f.panel + threadIdx.x / 16 * PANEL + r % PANEL;
+  }
+  __device__ __forceinline__ void start(float4 (*to)[TN / 4], Factor f, int left) {
+    int q = threadIdx.x / 16; // left may be less than 0
+    if (rows > 0 && q < left) copy16(&to[0][threadIdx.x], (const float*)from);
+    from += 16 * PANEL;
+  }
+  __device__ __forceinline__ float4 widened(float x, float y) {
+    unsigned u = __float_as_uint(x), v = __float_as_uint(y);
+    if (type == F16) return make_float4(half(u & 0xffff), half(u >> 16), half(v & 0xffff), half(v >> 16));
+    return make_float4(__uint_as_float(u << 16), __uint_as_float(u & 0xffff0000u), __uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u));
+  }
+  // widen lets every thread take its own elements before the first of them is put to its place.
+  __device__ __forceinline__ void widen(float4 (*to)[TN / 4]) {
+    float4 x = to[0][threadIdx.x];
+    __syncthreads();
+    float4* at = &to[threadIdx.x / 16][threadIdx.x % 16 * 2];
+    at[0] = widened(x.x, x.y);
+    at[1] = widened(x.z, x.w);
   }
 };
+
+template <bool FIRST, class A, class B> struct Either { typedef A Type; };
+template <class A, class B> struct Either<false, A, B> { typedef B Type; };
 
 __device__ __forceinline__ void fma4(float* s, float x, float4 y) {
   s[0] = __fmaf_rn(x, y.x, s[0]); s[1] = __fmaf_rn(x, y.y, s[1]); s[2] = __fmaf_rn(x, y.z, s[2]); s[3] = __fmaf_rn(x, y.w, s[3]);
 }
 
+// Turn is one of several blocks that add a segment each to the same tile, in the order of the segments. The last one adds a bias, unless that is null.
+struct Turn {
+  volatile unsigned* next; // segment; 0 when the last one has been added
+  unsigned segment, segments;
+  const float* bias;
+};
+
 // A block computes a tile of 64*R rows and 128 columns, a thread 4*R rows and 8 columns of it; shared memory has STAGES times TK
-// positions. The threads of a warp are 4 x 8, such that neighbours read the same words of shared memory.
-template <int R, int TK, int STAGES>
-__device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach, int tile) {
+// positions. The threads of a warp are 4 x 8, such that neighbours read the same words of shared memory. With TURNS k is at most a segment; with HALVES
+// elements of b have 16 bits.
+template <int R, int TK, int STAGES, bool TURNS, bool HALVES>
+__device__ __forceinline__ void multiply(float4* memory, float* dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach, int i0, int j0,
+                                         Turn turn) {
   const int TM = 64 * R;
-  __shared__ float4 sa[STAGES][TK][TM / 4];
-  __shared__ float4 sb[STAGES][TK][TN / 4];
-  int i0 = tile * TM, j0 = blockIdx.x * TN;
+  auto sa = (float4 (*)[TK][TM / 4])memory;
+  auto sb = (float4 (*)[TK][TN / 4])(memory + STAGES * TK * TM / 4);
   if (mode == ADD_LOWER && j0 > i0 + TM - 1) return;
   if (reach == UNTIL && j0 + TN < k) k = j0 + TN;
   if (reach == FROM) { a.at += j0 * a.step; b.at += j0 * b.step; k -= j0; }
@@ -87,8 +145,8 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
   for (int i = 0; i < 4 * R; i++)
     #pragma unroll
     for (int j = 0; j < 8; j++) s[i][j] = 0.f;
-  Copies<TM, TK> ca(a, i0, m);
-  Copies<TN, TK> cb(b, j0, n);
+  Copies<TM, TK, TURNS> ca(a, i0, m);
+  typename Either<HALVES, Halves, Copies<TN, TK, TURNS>>::Type cb(b, j0, n);
   #pragma unroll
   for (int i = 0; i < STAGES - 1; i++) {
     ca.start(sa[i], a, k - i * TK); cb.start(sb[i], b, k - i * TK);
@@ -98,6 +156,7 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
   int now = 0, next = STAGES - 1;
   for (int p = 0; p < k; p += TK) {
     wait<STAGES - 2>();
+    cb.widen(sb[now]);
     __syncthreads();
     ca.start(sa[next], a, k - p - (STAGES - 1) * TK); cb.start(sb[next], b, k - p - (STAGES - 1) * TK);
     commit();
@@ -139,6 +198,12 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
     // The segment ends: its sum joins the result, which is in memory. What is there is read before anything is written, because
     // the compiler cannot know that the elements are not the same.
     bool first = p < SEGMENT && mode == WRITE;
+    if (TURNS && turn.segment > 0) {
+      first = false;
+      if (threadIdx.x == 0) while (*turn.next != turn.segment);
+      __threadfence();
+      __syncthreads();
+    }
     #pragma unroll
     for (int i = 0; i < R; i++) {
       int gi = i0 + (row + i * 4) * 4, gj = j0 + column * 4;
@@ -149,7 +214,10 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
           #pragma unroll
           for (int u = 0; u < 4; u++)
             #pragma unroll
-            for (int j = 0; j < 2; j++) before[u][j] = *(const float4*)(d + (size_t)u * ldd + j * 32);
+            for (int j = 0; j < 2; j++) {
+              const float4* at = (const float4*)(d + (size_t)u * ldd + j * 32);
+              before[u][j] = TURNS ? __ldcg(at) : *at; // of another block
+            }
         }
         #pragma unroll
         for (int u = 0; u < 4; u++)
@@ -160,6 +228,8 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
               float4 w = before[u][j];
               v[0] = __fadd_rn(w.x, v[0]); v[1] = __fadd_rn(w.y, v[1]); v[2] = __fadd_rn(w.z, v[2]); v[3] = __fadd_rn(w.w, v[3]);
             }
+            if (TURNS && turn.bias)
+              for (int c = 0; c < 4; c++) v[c] = __fadd_rn(v[c], turn.bias[gj + j * 32 + c]);
             *(float4*)(d + (size_t)u * ldd + j * 32) = make_float4(v[0], v[1], v[2], v[3]);
           }
       } else {
@@ -172,10 +242,14 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
           for (int j = 0; j < 8; j++) {
             int c = j / 4 * 32 + j % 4;
             in[j] = gi + u < m && gj + c < n && (mode != ADD_LOWER || gj + c <= gi + u);
-            before[j] = in[j] && !first ? d[c] : 0.f;
+            before[j] = !in[j] || first ? 0.f : TURNS ? __ldcg(d + c) : d[c];
           }
           #pragma unroll
-          for (int j = 0; j < 8; j++) if (in[j]) d[j / 4 * 32 + j % 4] = first ? s[4 * i + u][j] : __fadd_rn(before[j], s[4 * i + u][j]);
+          for (int j = 0; j < 8; j++) {
+            int c = j / 4 * 32 + j % 4;
+            float v = first ? s[4 * i + u][j] : __fadd_rn(before[j], s[4 * i + u][j]);
+            if (in[j]) d[c] = TURNS && turn.bias ? __fadd_rn(v, turn.bias[gj + c]) : v;
+          }
         }
       }
       #pragma unroll
@@ -183,28 +257,51 @@ __device__ __forceinline__ void multiply(float* dst, Factor a, Factor b, int m, 
         #pragma unroll
         for (int j = 0; j < 8; j++) s[4 * i + u][j] = 0.f;
     }
+    if (TURNS) {
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) *turn.next = turn.segment + 1 == turn.segments ? 0 : turn.segment + 1;
+    }
   }
 }
 
 #define ARGUMENTS float *dst, Factor a, Factor b, int m, int n, int k, int ldd, int mode, int reach
-extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { multiply<2, 16, 3>(dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { multiply<4, 8, 4>(dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y); }
+#define PRODUCT(R, TK, STAGES) \
+  __shared__ float4 memory[STAGES * TK * (64 * R + TN) / 4]; \
+  multiply<R, TK, STAGES, false, false>(memory, dst, a, b, m, n, k, ldd, mode, reach, blockIdx.y * 64 * R, blockIdx.x * TN, Turn())
+extern "C" __global__ void __launch_bounds__(THREADS, 2) product128(ARGUMENTS) { PRODUCT(2, 16, 3); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product256(ARGUMENTS) { PRODUCT(4, 8, 4); }
 
-// parts computes the sums of every segment, [segments][m][n], for so few rows that their tiles alone would not keep a card busy. joins adds them,
-// and a bias or nothing; a single one may be the result itself.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) parts(float* dst, Factor a, Factor b, int m, int n, int k) {
-  int tiles = (m + 127) / 128, i = blockIdx.y / tiles, left = k - i * SEGMENT;
-  a.at += i * SEGMENT * a.step;
-  b.at += i * SEGMENT * b.step;
-  multiply<2, 16, 3>(dst + (size_t)i * m * n, a, b, m, n, left < SEGMENT ? left : SEGMENT, n, WRITE, ALL, blockIdx.y % tiles);
+// Layers are up to three matrices that the same rows are multiplied by, and biases or nulls. Few rows have fewer tiles than a card has room for, so a
+// block computes a segment of a tile. Blocks take their turns from a counter, so that those that others wait for have begun before.
+struct Layers {
+  Factor a;
+  struct { Factor b; float* dst; const float* bias; unsigned n, tiles; } of[3]; // tiles until the last one of this matrix
+  int m, k;
+  unsigned* turns; // the counter, and of every tile the segment that is added next; all 0 before and afterwards
+};
+template <int R, bool HALVES> __device__ __forceinline__ void layer(const Layers& l) {
+  __shared__ float4 memory[3 * 16 * (64 * R + TN) / 4];
+  unsigned tiles = l.of[2].tiles, segments = (l.k + SEGMENT - 1) / SEGMENT, *ticket = (unsigned*)memory;
+  if (threadIdx.x == 0) {
+    *ticket = atomicAdd(l.turns, 1u);
+    if (*ticket == tiles * segments - 1) *l.turns = 0;
+  }
+  __syncthreads();
+  unsigned segment = *ticket / tiles, tile = *ticket % tiles, at = tile;
+  __syncthreads();
+  int down = (l.m + 64 * R - 1) / (64 * R), left = l.k - segment * SEGMENT;
+  auto of = l.of[0];
+  if (tile >= l.of[0].tiles) { of = l.of[1]; at = tile - l.of[0].tiles; }
+  if (tile >= l.of[1].tiles) { of = l.of[2]; at = tile - l.of[1].tiles; }
+  Turn turn = {l.turns + 1 + tile, segment, segments, left <= SEGMENT ? of.bias : nullptr};
+  multiply<R, 16, 3, true, HALVES>(memory, of.dst, from(l.a, segment * SEGMENT), from(of.b, segment * SEGMENT), l.m, of.n, left < SEGMENT ? left : SEGMENT,
+                                   of.n, WRITE, ALL, at % down * 64 * R, at / down * TN, turn);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) joins(float* dst, const float* parts, const float* bias, unsigned long long count, int segments, int n) {
-  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-  if (i >= count) return;
-  float s = parts[i];
-  for (int j = 1; j < segments; j++) s = __fadd_rn(s, parts[j * count + i]);
-  dst[i] = bias ? __fadd_rn(s, bias[i % n]) : s;
-}
+extern "C" __global__ void __launch_bounds__(THREADS, 3) layers64(Layers l) { layer<1, false>(l); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) layers128(Layers l) { layer<2, false>(l); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) halves64(Layers l) { layer<1, true>(l); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halves128(Layers l) { layer<2, true>(l); }
 
 // pack makes panels of `rows` rows [rows][k], the last one filled up with zeros. A block takes 32 rows and positions.
 extern "C" __global__ void __launch_bounds__(THREADS) pack(float* dst, const float* src, int rows, int k) {
