@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -320,16 +321,16 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 
 // forwardOffloaded lets the device take the states h of the group through several branches. It reports false if the device does not.
 func (s *space) forwardOffloaded(ctx context.Context, branches []branch, h []float32) (bool, error) {
-	if !kernel.HasDevice() || len(branches) < 2 {
+	if !kernel.HasDevice() || len(branches) < 2 || slices.ContainsFunc(branches, func(b branch) bool { return !b.chained() }) {
 		return false, nil
 	}
 	free := s.free
 	defer func() { s.free = free }()
 	r := s.course(h, s.take(s.decoder.Hidden))
+	if r == nil {
+		return false, nil
+	}
 	for i := range branches {
-		if r == nil || !branches[i].chained() {
-			return false, nil
-		}
 		if ok, err := r.branch(ctx, &branches[i]); !ok || err != nil {
 			return false, err
 		}
