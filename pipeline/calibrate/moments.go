@@ -159,7 +159,8 @@ func sortTail(list []float32, known int) {
 	}
 }
 
-// allShort reports whether a squared length is at most that of a sink, which takes no sorting: so many lengths are that the median is one of them.
+// allShort reports whether a squared length is at most sinkLength medians, without sorting: the median is one of the lengths that are large
+// enough for that if no more than those before it are not.
 func (m *moments) allShort(length float32) bool {
 	small := 0
 	for _, v := range m.lengths {
