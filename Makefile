@@ -125,8 +125,9 @@ build: ## build the static binary in bin/
 sign: ## build llmexport-sign, a module of its own, into bin/
 	cd cmd/llmexport-sign && go build -trimpath -ldflags '-s -w' -o ../../bin/ .
 
-# The compiler of the kernels: a wheel of PyPI, which needs neither a card nor the CUDA toolkit.
+# The compiler of the kernels and the assembler of drivers: wheels of PyPI, which need neither a card nor the CUDA toolkit.
 NVRTC := nvidia-cuda-nvrtc==13.0.88
+NVCC  := nvidia-cuda-nvcc==13.0.88
 
 .PHONY: cuda
 cuda: ## build llmexport-cuda, a module of its own, into bin/
@@ -139,10 +140,11 @@ test-cuda: ## vet and test llmexport-cuda, without a card: the kernels run on th
 	cd cmd/llmexport-cuda && go vet -overlay ../../bin/cuda-overlay.json ./... && go test -count=1 $(TESTFLAGS) ./internal/...
 
 .PHONY: ptx
-ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, and compare with what is checked in
-	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; python3 -m pip download -q --no-deps -d "$$tmp" $(NVRTC); \
-	(cd "$$tmp" && unzip -qo *.whl); lib=$$(find "$$tmp" -name 'libnvrtc.so.*'); cd cmd/llmexport-cuda; \
+ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, assemble them, and compare with what is checked in
+	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; python3 -m pip download -q --no-deps -d "$$tmp" $(NVRTC) $(NVCC); \
+	(cd "$$tmp" && for f in *.whl; do unzip -qo "$$f"; done); lib=$$(find "$$tmp" -name 'libnvrtc.so.*'); cd cmd/llmexport-cuda; \
 	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" $(addprefix internal/cuda/kernels/,products.cu descent.cu feedback.cu factor.cu refine.cu choose.cu chain.cu logits.cu experts.cu) > "$$tmp/kernels.ptx"; \
+	for arch in sm_80 sm_90; do $$(find "$$tmp" -name ptxas) -arch=$$arch -o /dev/null "$$tmp/kernels.ptx"; done; \
 	cmp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx || { cp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx; exit 1; }
 
 .PHONY: worker

@@ -129,6 +129,8 @@ const (
 	members
 	inners
 	outers
+	innerHalves
+	outerHalves
 	crowds
 	crowds128
 	crowdHalves
@@ -137,7 +139,8 @@ const (
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms",
 	"rotates", "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks", "queryBacks",
-	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "crowds128", "crowdHalves", "mixes"}
+	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves", "outerHalves", "crowds", "crowds128",
+	"crowdHalves", "mixes"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {

@@ -133,8 +133,11 @@ func (e *Engine) few(s uintptr, in, out crowd, rows, count int, _ *mixture) bool
 		each := width * kernel.PanelRows * (8 / segments)
 		return int((c.n + each - 1) / each)
 	}
-	y := count * int(in.split)
-	return e.launch(s, inners, blocks(in, 1), y, unsafe.Pointer(&in)) && e.launch(s, outers, blocks(out, 2), y, unsafe.Pointer(&out))
+	y, inner, outer := count*int(in.split), inners, outers
+	if in.narrow != 0 {
+		inner, outer = innerHalves, outerHalves
+	}
+	return e.launch(s, inner, blocks(in, 1), y, unsafe.Pointer(&in)) && e.launch(s, outer, blocks(out, 2), y, unsafe.Pointer(&out))
 }
 
 // many computes experts that many tokens are routed to.

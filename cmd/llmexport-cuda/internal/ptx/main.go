@@ -71,8 +71,9 @@ func run(args []string) error {
 	if rc := compile(p, int32(len(list)), &list[0]); rc != 0 {
 		return fmt.Errorf("nvrtcCompileProgram: %d\n%s", rc, text(logSize, logOf))
 	}
-	// The code needs nothing newer than 7.8, and drivers refuse versions newer than themselves.
+	// The code needs nothing newer than 7.8, but for hints about loads, and drivers refuse versions newer than themselves.
 	out := regexp.MustCompile(`(?m)^\.version .*$`).ReplaceAll(text(size, get), []byte(".version 7.8"))
+	out = regexp.MustCompile(`(?m)^\s*\.pragma "used_bytes_mask .*\n`).ReplaceAll(out, nil)
 	_, err = os.Stdout.Write(out)
 	return err
 }

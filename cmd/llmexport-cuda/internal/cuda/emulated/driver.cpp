@@ -209,7 +209,7 @@ static void put(Stream* s, std::function<void()> f) {
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, ROTATES,
               ATTENDS, GATES, WHOLES, LAYERS64, LAYERS128, HALVES64, HALVES128, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS,
-              DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, CROWDS, CROWDS128, CROWD_HALVES, MIXES };
+              DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, INNER_HALVES, OUTER_HALVES, CROWDS, CROWDS128, CROWD_HALVES, MIXES };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -227,7 +227,8 @@ int cuModuleLoadData(void** m, const void*) { *m = &home; return 0; }
 int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "rotates",
                          "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks",
-                         "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "crowds", "crowds128", "crowdHalves", "mixes"};
+                         "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves",
+                         "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes"};
   for (int i = 0; i < MIXES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
@@ -358,9 +359,12 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { members(choices, places, ends, chosen, count); };
     break;
   }
-  case INNERS: case OUTERS: case CROWDS128: case CROWD_HALVES: {
+  case INNERS: case OUTERS: case INNER_HALVES: case OUTER_HALVES: case CROWDS128: case CROWD_HALVES: {
     auto d = arg<Crowd>(a, 0);
-    g = [=] { (f == INNERS ? inners : f == OUTERS ? outers : f == CROWDS128 ? crowds128 : crowdHalves)(d); };
+    g = [=] {
+      (f == INNERS ? inners : f == OUTERS ? outers : f == INNER_HALVES ? innerHalves : f == OUTER_HALVES ? outerHalves :
+       f == CROWDS128 ? crowds128 : crowdHalves)(d);
+    };
     break;
   }
   case CROWDS: {

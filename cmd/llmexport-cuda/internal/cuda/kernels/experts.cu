@@ -245,8 +245,10 @@ template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
     }
   }
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 3) inners(Crowd a) { a.type ? few<true, true>(a) : few<true, false>(a); }
-extern "C" __global__ void __launch_bounds__(THREADS, 3) outers(Crowd a) { a.type ? few<false, true>(a) : few<false, false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) inners(Crowd a) { few<true, false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) outers(Crowd a) { few<false, false>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) innerHalves(Crowd a) { few<true, true>(a); }
+extern "C" __global__ void __launch_bounds__(THREADS, 3) outerHalves(Crowd a) { few<false, true>(a); }
 
 // crowds puts rows of k positions into panels, those of each expert into its own: they begin at that of its first choice, and as many after it as there are
 // experts before. A block takes 32 positions of an expert.
