@@ -187,7 +187,7 @@ func TestAllShort(t *testing.T) {
 		slices.Sort(m.lengths)
 		median := float64(m.lengths[(len(m.lengths)-1)/2])
 		if want := float64(length) <= sinkLength*median; got != want {
-			t.Fatalf("%v beside %v: %v", length, m.lengths, got)
+			t.Fatalf("%v next to %v: %v", length, m.lengths, got)
 		}
 		if got {
 			short++

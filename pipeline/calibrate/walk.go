@@ -581,7 +581,7 @@ func (w *walk) flows(t *step, in *input) bool {
 	return kernel.HasDevice() && w.holds(w.streams[0].layer) && w.wanted(in)
 }
 
-// apart reports whether the float stream may go on while inputs of the layer are visited: a device does some of that beside other work, and
+// apart reports whether the float stream may go on while inputs of the layer are visited: a device does some of that with other work, and
 // the streams share no weights.
 func (w *walk) apart() bool {
 	return kernel.HasDevice() && len(w.streams) == 2 && w.holds(w.streams[0].layer)

@@ -82,7 +82,7 @@ type Engine struct {
 	streams  [lanes]uintptr
 	feeds    []uintptr // of feedbacks that run at the same time
 	courses  []course  // that are idle
-	taken    uint64    // bytes of work that goes on beside other work
+	taken    uint64    // bytes of work that goes on with other work
 	done     uintptr   // an event: results that stay are those of all products so far
 	up, down []*slot
 	slot     int // bytes

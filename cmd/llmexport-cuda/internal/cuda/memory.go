@@ -147,8 +147,8 @@ func (e *Engine) more(n uint64) (b buffer, ok bool) {
 	return b, e.within(need) && e.allocate(&b, n)
 }
 
-// beside makes a buffer for work that goes on beside other work, and buffers of other sizes for its beginning. The caller gives it up with giveUp.
-func (e *Engine) beside(n uint64, others map[*buffer]uint64) (b buffer, ok bool) {
+// meanwhile makes a buffer for work that goes on with other work, and buffers of other sizes for its beginning. The caller gives it up with giveUp.
+func (e *Engine) meanwhile(n uint64, others map[*buffer]uint64) (b buffer, ok bool) {
 	for range 2 {
 		if b, ok = e.more(n); ok {
 			if e.taken += b.size; e.room(others) {

@@ -68,7 +68,7 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 		var own buffer
 		for ; n > 0 && e.failed == nil; n-- {
 			var fits bool
-			if own, fits = e.beside(e.refinementSizes(w, left[:n], !ok)); fits {
+			if own, fits = e.meanwhile(e.refinementSizes(w, left[:n], !ok)); fits {
 				break
 			}
 		}
@@ -118,7 +118,7 @@ func errorsOf(w *kernel.Refinement, x kernel.Run) kernel.Factor {
 	return kernel.Factor{Data: x.Errors, Layout: kernel.ByPosition, Stride: w.Cols}
 }
 
-// course is a stream of work that goes on beside other work, and the event of its end.
+// course is a stream of work that goes on with other work, and the event of its end.
 type course struct{ stream, end uintptr }
 
 // course takes one, which the caller gives back.
