@@ -389,7 +389,7 @@ func measuredLayer(hidden, rows, past int, windows []int) *kernel.Chain {
 		return c
 	}
 	c.Widths = append(c.Widths, wide, wide)
-	c.Steps = append(c.Steps, norm, linear(6, 1, wide, hidden), linear(7, 1, wide, hidden), &kernel.GateStep{Matrix: 6, By: 7},
+	c.Steps = append(c.Steps, norm, linear(6, 1, wide, hidden), linear(7, 1, wide, hidden), &kernel.GateStep{Dst: 6, Matrix: 6, By: 7},
 		linear(5, 6, hidden, wide), &kernel.AddStep{Dst: 0, Src: 5})
 	c.Pasts, _, _ = pastsOf(rows, kv, dim, length)
 	c.Pasts.Filled = past
