@@ -12,8 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -171,24 +171,31 @@ type quantization struct {
 	layers      int // see quantize
 	done, total int64
 	outputs     *outputMoments // or nil
-	storing     chan error     // of matrices that are being stored, or nil
-	stored      error          // of those before
+
+	mu      sync.Mutex // of the following
+	storing chan error // of matrices that are being stored, or nil
+	stored  error      // of those before
 }
 
-// store calls f, which measures and stores matrices. With a device, others are encoded meanwhile, until settle is called, as it is before
-// anything else reads or changes what is finished.
-func (q *quantization) store(f func() error) error {
-	if !kernel.HasDevice() {
+// store calls f, which measures matrices that read an input, and stores them in turn. With a device, others are encoded meanwhile, until settle
+// is called, as it is before anything else reads or changes what is finished. Experts that are visited at the same time are encoded beside each
+// other anyway: f is called at once, and what it stores waits for its turn.
+func (q *quantization) store(in *input, f func() error) error {
+	if in.turn != nil || !kernel.HasDevice() {
 		return f()
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	storing := make(chan error, 1)
 	q.storing = storing
 	go func() { storing <- f() }()
 	return nil
 }
 
-// settle returns the error of storing matrices when they are stored.
+// settle returns the error of storing matrices when they are stored. Several goroutines may call it.
 func (q *quantization) settle() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.storing != nil {
 		q.stored = cmp.Or(q.stored, <-q.storing)
 		q.storing = nil
@@ -245,18 +252,17 @@ func (q *quantization) visiting(w *walk) {
 		w.cross = q.Sequential && c.Crosses()
 	}
 	needs := q.Chain.Quantizer.Needs() != quant.Nothing
-	before := maps.Clone(q.finished.paths) // what the walk finishes it does not visit again
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
-			if name := l.Weight.Tensor; needs && before[name] == "" && q.coded(name) {
+			if name := l.Weight.Tensor; needs && q.open(name) {
 				return true
 			}
 		}
 		return false
 	}
 	w.passes = func(layer int) bool { return q.Scheme.passes(w.decoder, layer) }
+	w.experts = q.Memory / expertShare
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
-		defer q.coder.release() // before the next statistics are gathered
 		if err := q.settle(); err != nil {
 			return err
 		}
@@ -265,9 +271,11 @@ func (q *quantization) visiting(w *walk) {
 		case q.Decoder.Tied:
 			return nil // the table
 		default:
+			defer q.coder.release()
 			return q.whole(ctx, in.linears[0], st)
 		}
-		hats, err := q.matrices(ctx, in.linears, st)
+		c := &coder{quantizer: q.Chain.Quantizer, threads: in.threads, tally: effort.TallyOf(ctx)}
+		hats, err := q.matrices(ctx, c, in, st)
 		for i, hat := range hats {
 			if q.Sequential {
 				in.linears[i].Set(hat)
@@ -292,7 +300,7 @@ func (q *quantization) rest(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_, err := q.matrices(ctx, []*forward.Linear{l}, nil)
+		_, err := q.matrices(ctx, &q.coder, &input{linears: []*forward.Linear{l}, threads: q.Threads}, nil)
 		return err
 	}
 	for i := range q.Decoder.Layers {
@@ -336,7 +344,8 @@ func (q *quantization) whole(ctx context.Context, l *forward.Linear, st *quant.S
 		}); err != nil {
 			return err
 		}
-		q.encoded(ctx, &op, spec, &sums, st, l.Rows, l.Cols)
+		q.errors(ctx, &op, &sums, st, l.Rows, l.Cols)
+		q.encoded(ctx, &op)
 		return nil
 	})
 }
@@ -354,23 +363,27 @@ func (q *quantization) spec(name string, st *quant.Stats) (quant.Spec, *quant.St
 	return spec, st, nil
 }
 
-// encoded sets the errors of a matrix [rows, cols] that has been encoded.
-func (q *quantization) encoded(ctx context.Context, op *Op, spec quant.Spec, sums *squares, st *quant.Stats, rows, cols int) {
+// errors sets the errors of a matrix [rows, cols].
+func (q *quantization) errors(ctx context.Context, op *Op, sums *squares, st *quant.Stats, rows, cols int) {
 	op.set(sums, st)
 	if st != nil {
 		effort.TallyOf(ctx).AddWork(estimate.OutputError(rows, cols))
 	}
+}
+
+// encoded logs that a matrix has been encoded.
+func (q *quantization) encoded(ctx context.Context, op *Op) {
 	log := zerolog.Ctx(ctx).Debug()
 	if op.Dead > 0 {
 		log = zerolog.Ctx(ctx).Warn()
 	}
-	log.Str("tensor", op.Tensor).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
+	log.Str("tensor", op.Tensor).Str("spec", op.Spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
 }
 
-// matrices returns the weights that the codes of linear layers stand for, which read the same vector, and chooses the codes of
-// those that are not finished.
-func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, st *quant.Stats) (hats [][]float32, err error) {
-	for len(linears) > 0 {
+// matrices returns the weights that the codes of the linear layers that read an input stand for, and lets c choose the codes of those that
+// are not finished.
+func (q *quantization) matrices(ctx context.Context, c *coder, in *input, st *quant.Stats) (hats [][]float32, err error) {
+	for linears := in.linears; len(linears) > 0; {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -387,10 +400,15 @@ func (q *quantization) matrices(ctx context.Context, linears []*forward.Linear, 
 				return nil, err
 			}
 			hats = append(hats, hat)
-			q.advance(first.Rows, first.Cols)
+			if err := in.inTurn(func() error {
+				q.advance(first.Rows, first.Cols)
+				return nil
+			}); err != nil {
+				return nil, err
+			}
 		default:
 			n = q.alike(linears)
-			if hats, err = q.encode(ctx, hats, linears[:n], st); err != nil {
+			if hats, err = q.encode(ctx, c, hats, in, linears[:n], st); err != nil {
 				return nil, err
 			}
 		}
@@ -427,8 +445,8 @@ func (q *quantization) advance(rows, cols int) {
 	}
 }
 
-// encode chooses the codes of linear layers, and appends the weights that they stand for to hats.
-func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*forward.Linear, st *quant.Stats) ([][]float32, error) {
+// encode lets c choose the codes of some of the linear layers that read an input, and appends the weights that they stand for to hats.
+func (q *quantization) encode(ctx context.Context, c *coder, hats [][]float32, in *input, linears []*forward.Linear, st *quant.Stats) ([][]float32, error) {
 	var all []*encoding
 	for _, l := range linears {
 		name := l.Weight.Tensor
@@ -439,7 +457,7 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 		st = needed
 		all = append(all, &encoding{Matrix: matrixOf(l), name: name, spec: spec, coupled: q.outputs.has(name)})
 	}
-	if err := q.coder.encodeAll(all, st); err != nil {
+	if err := c.encodeAll(all, st); err != nil {
 		return nil, err
 	}
 	if err := q.refine(ctx, all, crossed(st)); err != nil {
@@ -448,15 +466,22 @@ func (q *quantization) encode(ctx context.Context, hats [][]float32, linears []*
 	for _, e := range all {
 		hats = append(hats, e.hat)
 	}
-	return hats, q.store(func() error {
+	return hats, q.store(in, func() error {
 		for _, e := range all {
 			op, sums := Op{Tensor: e.name, Spec: e.spec.String()}, squares{}
-			sums.add(e.Matrix, e.hat, st, q.Threads)
-			q.encoded(ctx, &op, e.spec, &sums, st, e.Rows, e.Cols)
-			if err := q.finished.add(op, e.file); err != nil {
+			sums.add(e.Matrix, e.hat, st, in.threads)
+			q.errors(ctx, &op, &sums, st, e.Rows, e.Cols)
+			rows, cols, file := e.Rows, e.Cols, e.file
+			if err := in.inTurn(func() error {
+				q.encoded(ctx, &op)
+				if err := q.finished.add(op, file); err != nil {
+					return err
+				}
+				q.advance(rows, cols)
+				return nil
+			}); err != nil {
 				return err
 			}
-			q.advance(e.Rows, e.Cols)
 		}
 		return nil
 	})

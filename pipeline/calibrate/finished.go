@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/llmexport/llmexport/internal/digest"
 	"github.com/llmexport/llmexport/internal/sealed"
@@ -55,6 +56,7 @@ type Finished struct {
 	dir     string
 	name    string // see Options
 	prefix  string
+	mu      sync.RWMutex      // of paths
 	paths   map[string]string // of the files of tensors
 	journal *journal
 }
@@ -111,7 +113,16 @@ func sumOfFile(path string) (string, error) {
 
 func (f *Finished) append(op Op) {
 	f.Ops = append(f.Ops, op)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.paths[op.Tensor] = filepath.Join(f.dir, op.File)
+}
+
+// path is that of the file of a tensor, or empty.
+func (f *Finished) path(tensor string) string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.paths[tensor]
 }
 
 // resume lets more matrices be added.
@@ -160,11 +171,11 @@ func (f *Finished) record(op Op) error {
 func (f *Finished) close() error { return f.journal.close() }
 
 // Has reports whether a tensor is finished.
-func (f *Finished) Has(tensor string) bool { return f.paths[tensor] != "" }
+func (f *Finished) Has(tensor string) bool { return f.path(tensor) != "" }
 
 // Encoded opens the codes and scales of a tensor, or returns nil, as plan.WriteOptions requires.
 func (f *Finished) Encoded(tensor string) io.ReaderAt {
-	if path := f.paths[tensor]; path != "" {
+	if path := f.path(tensor); path != "" {
 		return file(path)
 	}
 	return nil
@@ -309,7 +320,7 @@ func (f *Finished) of(name string, size int64) ([]byte, error) {
 	if !f.Has(name) {
 		return nil, fmt.Errorf("%s is not encoded", name)
 	}
-	b, err := os.ReadFile(f.paths[name])
+	b, err := os.ReadFile(f.path(name))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

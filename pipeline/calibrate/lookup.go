@@ -50,7 +50,8 @@ func (x *measurement) table(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		if err := x.anchored(ctx, e, specs[0], c, x.stats, func(int, quant.Matrix, []float32) error { return nil }); err != nil {
+		c.threads = x.Threads
+		if _, err := x.anchored(ctx, e, specs[0], c, x.stats, func(int, quant.Matrix, []float32) error { return nil }); err != nil {
 			return nil, err
 		}
 		m, err := x.anchorsOf(map[string]quant.Spec{e.Weight.Tensor: specs[0]}, e.Weight)

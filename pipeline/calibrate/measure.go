@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -142,6 +143,7 @@ type measurement struct {
 	weights float64        // of all ops that are measured
 
 	steps   *steps
+	before  map[string]bool // steps of the body that earlier runs took
 	anchors *Finished
 	fisher  *fisher
 	probe   *probe // for groups, or nil
@@ -244,17 +246,17 @@ func (x *measurement) body(ctx context.Context) error {
 		x.fisher.share(group)
 	}
 	w := x.Options.walk(x.model)
-	finished := map[string]bool{}
+	x.before = map[string]bool{}
 	for _, step := range x.steps.finished[x.steps.at:] {
-		finished[step.Name] = true
+		x.before[step.Name] = true
 	}
 	w.wanted = func(in *input) bool {
 		return slices.ContainsFunc(in.linears, func(l *forward.Linear) bool {
 			op := x.of[l.Weight.Tensor]
-			return op != nil && len(op.specs) > 0 && !finished[op.step()]
+			return op != nil && len(op.specs) > 0 && !x.before[op.step()]
 		})
 	}
-	w.visit, w.behind = x.visit, true
+	w.visit, w.behind, w.experts = x.visit, true, x.Memory/expertShare
 	of, err := x.floatRows(ctx, x.Source)
 	defer func() { closeShown(of) }()
 	if err != nil {
@@ -271,24 +273,57 @@ func (x *op) step() string { return estimateStep + x.tensor }
 
 // visit estimates the divergences of the linear layers that read an input.
 func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
-	e := &encoders{quantizer: x.quick, threads: x.Threads, tally: effort.TallyOf(ctx), stats: st, of: map[quant.Spec]quant.Encoder{}}
+	e := &encoders{quantizer: x.quick, threads: in.threads, tally: effort.TallyOf(ctx), stats: st, of: map[quant.Spec]quant.Encoder{}}
 	for _, l := range in.linears {
 		op := x.of[l.Weight.Tensor]
 		if op == nil || len(op.specs) == 0 {
 			continue
 		}
-		values, err := x.steps.do(op.step(), func() ([]float64, error) { return x.estimate(ctx, op, l, e) })
-		if err != nil {
-			return fmt.Errorf("%s: %w", op.tensor, err)
+		found := sync.OnceValues(func() (*estimated, error) { return x.estimate(ctx, op, l, e) })
+		if in.turn != nil && !x.before[op.step()] { // while it is the turn of others
+			if _, err := found(); err != nil {
+				return fmt.Errorf("%s: %w", op.tensor, err)
+			}
 		}
-		op.estimate, op.errors = values[0], values[1:]
-		x.advance(x.work.Options.Times(float64(op.rows) * float64(op.cols) / x.weights))
+		if err := in.inTurn(func() error {
+			values, err := x.steps.do(op.step(), func() ([]float64, error) {
+				v, err := found()
+				if err != nil {
+					return nil, err
+				}
+				return v.values, x.keep(ctx, op, v)
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", op.tensor, err)
+			}
+			op.estimate, op.errors = values[0], values[1:]
+			x.advance(x.work.Options.Times(float64(op.rows) * float64(op.cols) / x.weights))
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// estimate returns the divergence of an op at its anchor and the errors of its options, relative to that of the anchor.
-func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e *encoders) ([]float64, error) {
+// estimated is what a step finds: the divergence of an op at its anchor and the errors of its options, relative to that of the anchor; and what
+// is stored at the anchor, nil if that is finished.
+type estimated struct {
+	values []float64
+	file   []byte
+}
+
+// keep stores what was estimated.
+func (x *measurement) keep(ctx context.Context, op *op, found *estimated) error {
+	zerolog.Ctx(ctx).Debug().Str("tensor", op.tensor).Float64("estimate", found.values[0]).Msg("estimated")
+	if found.file == nil {
+		return nil
+	}
+	return x.anchors.add(Op{Tensor: op.tensor, Spec: anchor(x.Scale, op.cols).String()}, found.file)
+}
+
+// estimate does the work of a step.
+func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e *encoders) (*estimated, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -299,14 +334,18 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 	if err != nil {
 		return nil, err
 	}
+	c.threads = e.threads
+	var file []byte
 	anchored := make(chan error, 1)
 	encode := func() {
-		anchored <- x.anchored(ctx, l, at, c, e.stats, func(first int, w quant.Matrix, hat []float32) error {
-			for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, x.Threads) {
+		var err error
+		file, err = x.anchored(ctx, l, at, c, e.stats, func(first int, w quant.Matrix, hat []float32) error {
+			for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, e.threads) {
 				values[0] += float64(weights[first+r]*v) / 2
 			}
 			return nil
 		})
+		anchored <- err
 	}
 	if kernel.HasDevice() { // which waits less for the CPU
 		go encode()
@@ -322,8 +361,7 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 			values[1+i] = v / errors[0]
 		}
 	}
-	zerolog.Ctx(ctx).Debug().Str("tensor", op.tensor).Float64("estimate", values[0]).Msg("estimated")
-	return values, nil
+	return &estimated{values, file}, nil
 }
 
 // errors returns the errors of a sample of the rows of an op, at its anchor and in its options, weighted by those of the outputs.
@@ -341,17 +379,17 @@ func (x *measurement) errors(op *op, l *forward.Linear, at quant.Spec, weights [
 	})
 }
 
-// anchored calls each with the weights of a matrix and those that it has at its anchor, slab by slab, and stores the codes of these, which c
-// chooses.
+// anchored calls each with the weights of a matrix and those that it has at its anchor, slab by slab, and returns the codes and scales of these,
+// which c chooses; those of a matrix that is not in memory it stores.
 func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.Spec, c *coder, st *quant.Stats,
-	each func(first int, w quant.Matrix, hat []float32) error) error {
+	each func(first int, w quant.Matrix, hat []float32) error) ([]byte, error) {
 	name := l.Weight.Tensor
 	if x.anchors.Has(name) {
 		codes, err := x.anchors.codes(l.Weight, map[string]quant.Spec{name: at})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return x.slabs(ctx, l, func(first int, w quant.Matrix) error {
+		return nil, x.slabs(ctx, l, func(first int, w quant.Matrix) error {
 			hat, err := codes.rows(first, w.Rows)
 			if err != nil {
 				return err
@@ -359,8 +397,14 @@ func (x *measurement) anchored(ctx context.Context, l *forward.Linear, at quant.
 			return each(first, w, hat)
 		})
 	}
-	c.threads = x.Threads
-	return x.anchors.write(&Op{Tensor: name, Spec: at.String()}, func(to *os.File) error {
+	if l.W != nil {
+		file, hat, err := c.encode(matrixOf(l), at, st)
+		if err != nil {
+			return nil, err
+		}
+		return file, each(0, matrixOf(l), hat)
+	}
+	return nil, x.anchors.write(&Op{Tensor: name, Spec: at.String()}, func(to *os.File) error {
 		return x.encodeSlabs(ctx, c, to, l, at, st, each)
 	})
 }

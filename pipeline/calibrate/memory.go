@@ -107,8 +107,28 @@ func needsOf(b arch.Block) (n needs) {
 // visit is the memory for gathering moments of an input and encoding a matrix that reads it, once for what is common and once for an
 // expert, which is there in both streams as rows and as panels; and activations of a chunk of tokens in both streams.
 func (n *needs) visit(hidden int64) int64 {
-	tokens := 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
-	return tokens + max(n.encoding, 16*n.expert+9*n.expertMatrix+16*n.expertMax*n.expertMax)
+	return n.activations(hidden) + max(n.encoding, n.visitExpert())
+}
+
+func (n *needs) activations(hidden int64) int64 {
+	return 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
+}
+
+func (n *needs) visitExpert() int64 {
+	return 16*n.expert + 9*n.expertMatrix + 16*n.expertMax*n.expertMax
+}
+
+// expertShare is the divisor of the memory limit that bounds experts which are visited at the same time as another one.
+const expertShare = 8
+
+// expertsWithin is how many experts of a layer are visited at the same time, if so many bytes are there for all but one.
+func expertsWithin(bytes int64, l arch.Layer, hidden int) int {
+	most := int64(1)
+	for _, b := range l {
+		n := needsOf(b.Block)
+		most = max(most, n.activations(int64(hidden))+n.visitExpert())
+	}
+	return 1 + int(bytes/most)
 }
 
 // LeastSampling is about how many bytes [Sample] needs for windows of length tokens if no matrix stays in memory: keys and

@@ -77,3 +77,21 @@ func TestLeastMemoryOfLargeMixture(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+// A limit of 2 GiB has room for one expert of Qwen3-235B-A22B at a time, and 32 GiB for a dozen of Qwen3-30B-A3B.
+func TestExpertsWithin(t *testing.T) {
+	for _, c := range []struct{ hidden, intermediate, gigabytes, least, most int }{{4096, 1536, 2, 1, 1}, {2048, 768, 2, 1, 2}, {2048, 768, 32, 10, 16}} {
+		linear := func(rows, cols int) arch.Linear {
+			return arch.Linear{Weight: arch.Weight{Tensor: "w", Rows: rows, Cols: cols}}
+		}
+		experts := &arch.Experts{Router: linear(128, c.hidden)}
+		for range 128 {
+			experts.Experts = append(experts.Experts, arch.MLP{Gate: linear(c.intermediate, c.hidden), Up: linear(c.intermediate, c.hidden),
+				Down: linear(c.hidden, c.intermediate)})
+		}
+		attention := &arch.Attention{Q: linear(2*c.hidden, c.hidden), K: linear(512, c.hidden), V: linear(512, c.hidden), O: linear(c.hidden, 2*c.hidden)}
+		if n := expertsWithin(int64(c.gigabytes)<<30/expertShare, arch.Layer{{Block: attention}, {Block: experts}}, c.hidden); n < c.least || n > c.most {
+			t.Errorf("%d GiB: %d experts of %d x %d, want %d to %d", c.gigabytes, n, c.intermediate, c.hidden, c.least, c.most)
+		}
+	}
+}

@@ -1,10 +1,12 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -15,8 +17,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// mixture takes a block of experts through the walk: the router, then expert by expert, of which one at a time is in memory, and
-// the expert that all tokens share. Experts are chosen once, after the router has its stored weights, so that routing follows
+// mixture takes a block of experts through the walk: the router, then the experts, of which one at a time is in memory, or as many as have
+// room, and the expert that all tokens share. Experts are chosen once, after the router has its stored weights, so that routing follows
 // the quantized model; the float stream has its own.
 //
 // The moments of an expert are those of the tokens that the quantized stream routes to it, and the float stream's inputs of the
@@ -28,6 +30,7 @@ type mixture struct {
 	of     []*forward.Mixture // in every stream
 	routes []*routing         // of every stream
 	out    []*rows            // the outputs of the block in every stream
+	inputs []*rows            // what experts read, of all tokens in every stream; nil if that is computed for every expert
 
 	h, x, y []float32
 	pairs   [2][]float32
@@ -79,15 +82,91 @@ func (w *walk) visitMixture(ctx context.Context, layer int, t *step) error {
 	if err := m.route(ctx); err != nil {
 		return err
 	}
-	if err := clearRows(m.out); err != nil {
+	defer func() { m.close(m.inputs) }()
+	if err := cmp.Or(m.prepare(ctx), clearRows(m.out)); err != nil {
 		return err
 	}
-	for j := range m.of[0].Experts() {
-		if err := m.routed(ctx, j); err != nil {
-			return err
-		}
+	if err := m.experts(ctx); err != nil {
+		return err
 	}
 	return m.shared(ctx)
+}
+
+// ticket orders what is done for an expert after those before it, while they are visited at the same time.
+type ticket struct {
+	before, done chan struct{}  // closed when the expert before is finished, and when this one is
+	failed       *error         // of the first expert that failed; belongs to the one whose turn it is
+	left         []func() error // by visits, see [input.inTurn]
+}
+
+// take waits until the experts before are finished, and does what was left and f, unless the visits ended with an error or an expert before failed.
+func (t *ticket) take(err error, f func() error) error {
+	if t == nil {
+		if err != nil {
+			return err
+		}
+		return f()
+	}
+	<-t.before
+	defer close(t.done)
+	if *t.failed == nil {
+		for _, f := range append(t.left, f) {
+			if err == nil {
+				err = f()
+			}
+		}
+		*t.failed = err
+	}
+	return *t.failed
+}
+
+// experts visits the experts that tokens are routed to, as many at the same time as threads and memory allow. They share the threads.
+func (m *mixture) experts(ctx context.Context) error {
+	all := m.of[0].Experts()
+	n := min(expertsWithin(m.walk.experts, m.decoder.Layers[m.layer], m.decoder.Hidden), m.threads, all)
+	if n <= 1 {
+		for j := range all {
+			if err := m.routed(ctx, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := m.await(); err != nil { // each of them has a walk of its own
+		return err
+	}
+	var (
+		mu     sync.Mutex
+		next   int
+		last   = make(chan struct{})
+		failed error
+		wait   sync.WaitGroup
+	)
+	close(last)
+	defer kernel.Apart(n)()
+	// take is the next expert and its turn.
+	take := func() (j int, t *ticket) {
+		mu.Lock()
+		defer mu.Unlock()
+		j, t = next, &ticket{before: last, done: make(chan struct{}), failed: &failed}
+		next, last = next+1, t.done
+		return j, t
+	}
+	for range n {
+		w := *m.walk
+		w.threads = (m.threads + n - 1) / n
+		one := &mixture{walk: &w, layer: m.layer, of: m.of, routes: m.routes, out: m.out, inputs: m.inputs}
+		wait.Go(func() {
+			for {
+				var j int
+				if j, w.turn = take(); j >= all || one.routed(ctx, j) != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return failed
 }
 
 // route chooses the experts of all tokens.
@@ -111,6 +190,26 @@ func (m *mixture) route(ctx context.Context) error {
 		r.choices, r.ends = m.of[k].Members(chosen[k])
 	}
 	return nil
+}
+
+// prepare computes what experts read, of which every token takes several, if that has room in half of the memory that is left.
+func (m *mixture) prepare(ctx context.Context) (err error) {
+	n, width := m.tokens(), m.decoder.Hidden
+	if !m.room.has(8 * int64(len(m.streams)) * int64(n) * int64(width)) {
+		return nil
+	}
+	if m.inputs, err = m.newRows(n, width); err != nil {
+		return err
+	}
+	return m.each(ctx, func(k, row, n int, _ forward.Windows) error {
+		h, err := m.streams[k].read(row, n)
+		if err != nil {
+			return err
+		}
+		m.x = grow(m.x, n*width)
+		x := m.inputs[k].place(m.x, row, n)
+		return cmp.Or(m.of[k].Input(ctx, x, h), m.inputs[k].put(x, row))
+	})
 }
 
 // warnUnseen logs how many experts no token was routed to, and how many less than floorShare asks for.
@@ -168,10 +267,11 @@ func (m *mixture) routed(ctx context.Context, j int) error {
 	experts := make([]*forward.Expert, len(m.of))
 	for k, of := range m.of {
 		var err error
-		if experts[k], err = of.Load(j); err != nil {
-			return err
-		}
+		experts[k], err = of.Load(j)
 		defer experts[k].Drop()
+		if err != nil {
+			return m.turn.take(err, nil)
+		}
 	}
 	return m.visitExpert(ctx, experts, m.crowd(j, experts[0]))
 }
@@ -291,27 +391,31 @@ func (m *mixture) lent(choices []int32, n int) (tokens []int32) {
 
 // visitExpert visits the inputs of an expert and adds its outputs to those of the block.
 func (m *mixture) visitExpert(ctx context.Context, experts []*forward.Expert, c *crowd) error {
+	inner, err := m.visitInputs(ctx, experts, c)
+	defer m.close(inner)
+	return m.turn.take(err, func() error {
+		for k, x := range experts {
+			if err := m.output(ctx, k, x, c, inner[k]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// visitInputs visits the inputs of an expert, and returns those of down for all tokens, which the caller closes.
+func (m *mixture) visitInputs(ctx context.Context, experts []*forward.Expert, c *crowd) (inner []*rows, err error) {
 	in := experts[0].Inputs()
 	if err := m.showExpert(ctx, in[0], c, c.samples[0], func(k int, dst []float32, places []int32) error { return m.input(ctx, k, dst, c, places) }); err != nil {
-		return err
+		return nil, err
 	}
-	inner, err := m.newRows(len(c.tokens), in[1][0].Cols)
-	if err != nil {
-		return err
+	if inner, err = m.newRows(len(c.tokens), in[1][0].Cols); err != nil {
+		return nil, err
 	}
-	defer m.close(inner)
 	if err := m.inner(ctx, experts, c, inner); err != nil {
-		return err
+		return inner, err
 	}
-	if err := m.showExpert(ctx, in[1], c, c.samples[1], func(k int, dst []float32, places []int32) error { return inner[k].pick(dst, places) }); err != nil {
-		return err
-	}
-	for k, x := range experts {
-		if err := m.output(ctx, k, x, c, inner[k]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inner, m.showExpert(ctx, in[1], c, c.samples[1], func(k int, dst []float32, places []int32) error { return inner[k].pick(dst, places) })
 }
 
 // batches calls f for runs of chunkTokens places.
@@ -330,16 +434,25 @@ func batches(ctx context.Context, places []int32, f func(at int, places []int32)
 // input writes what an expert reads in stream k for some tokens.
 func (m *mixture) input(ctx context.Context, k int, dst []float32, c *crowd, places []int32) error {
 	width := m.decoder.Hidden
-	m.h = grow(m.h, len(places)*m.decoder.Width())
 	tokens := make([]int32, len(places))
 	for i, at := range places {
 		tokens[i] = c.tokens[at]
 	}
-	if err := m.streams[k].states.pick(m.h, tokens); err != nil {
-		return err
+	if m.inputs != nil {
+		if err := m.inputs[k].pick(dst, tokens); err != nil {
+			return err
+		}
+	} else {
+		m.h = grow(m.h, len(places)*m.decoder.Width())
+		if err := m.streams[k].states.pick(m.h, tokens); err != nil {
+			return err
+		}
+		if err := m.of[k].Input(ctx, dst, m.h); err != nil {
+			return err
+		}
 	}
-	if err := m.of[k].Input(ctx, dst, m.h); err != nil || c.factors == nil {
-		return err
+	if c.factors == nil {
+		return nil
 	}
 	for i, at := range places {
 		row := dst[i*width : (i+1)*width]

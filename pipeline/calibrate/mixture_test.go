@@ -2,6 +2,8 @@ package calibrate
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,10 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // taken are what the experts of a layer read, and what they choose, for all windows.
@@ -164,5 +168,80 @@ func TestExpertsGoOn(t *testing.T) {
 		check(t, os.WriteFile(filepath.Join(dir, journalFile), bytes.Join(lines[:n], nil), 0o666))
 		j.on(1, 1).run(t, dir)
 		same(t, "continued", want, content(t, dir))
+	}
+}
+
+// Experts that are visited at the same time have the files, the progress and the sensitivities of those that are visited one after the other, with
+// a device and without.
+func TestExpertsTogether(t *testing.T) {
+	d, src := manyExperts(t, 10, 64, 48)
+	gptq := quant.NewGPTQ()
+	gptq.Candidates, gptq.Sweeps = 2, 1
+	j := newJob(t, d, src, randomText(d, 2, 32), gptq)
+	ms := measuring(t, randomText(d, 1, 16), gptq)
+	var files map[string]string
+	var reports []string
+	var list *Measured
+	for _, c := range []struct {
+		threads int
+		memory  int64
+		device  bool
+	}{{1, 1, false}, {2, plenty, false}, {16, plenty, false}, {1, 1, true}, {16, plenty, true}} {
+		t.Run(fmt.Sprint(c.threads, c.device), func(t *testing.T) {
+			if none := someProducts(0); c.device {
+				kernel.SetDevice(&none)
+				defer kernel.SetDevice(nil)
+			}
+			j, dir := j.on(c.threads, c.memory), t.TempDir()
+			var now []string
+			j.Progress = func(done, total int64) { now = append(now, fmt.Sprint("encoded ", done, total)) }
+			j.run(t, dir)
+			j.Progress = func(done, total int64) { now = append(now, fmt.Sprint("measured ", done, total)) }
+			m := measured(t, j.Options, ms)
+			if files == nil {
+				files, reports, list = content(t, dir), now, m
+			}
+			same(t, "files", files, content(t, dir))
+			if diff := cmp.Diff(list, m); diff != "" {
+				t.Error(diff)
+			}
+			if !slices.Equal(now, reports) {
+				t.Errorf("progress %q, want %q", now, reports)
+			}
+		})
+	}
+}
+
+// If an expert cannot be encoded, those before it are finished and none after it, however many are visited at the same time.
+func TestExpertFails(t *testing.T) {
+	d, src := manyExperts(t, 10, 64, 48)
+	gptq := quant.NewGPTQ()
+	gptq.Candidates, gptq.Sweeps = 2, 0
+	j := newJob(t, d, src, randomText(d, 1, 32), gptq)
+	want := j.run(t, t.TempDir()).Ops
+	const name = "model.layers.0.mlp.experts.6.gate_proj.weight"
+	at := slices.IndexFunc(want, func(op Op) bool { return op.Tensor == name })
+	all := j.Specs
+	none := someProducts(0)
+	defer kernel.SetDevice(nil)
+	for i, j := range []job{j.on(1, 1), j.on(2, plenty), j.on(16, plenty), j.on(1, 1), j.on(16, plenty)} {
+		if i == 3 {
+			kernel.SetDevice(&none)
+		}
+		j.Dir, j.Specs = t.TempDir(), maps.Clone(all)
+		delete(j.Specs, name)
+		if _, err := Quantize(t.Context(), j.Options, j.Scheme); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%d threads: %v", j.Threads, err)
+		}
+		f, err := OpenFinished(j.Dir, "")
+		check(t, err)
+		if diff := cmp.Diff(want[:at], f.Ops); diff != "" {
+			t.Errorf("%d threads: %s", j.Threads, diff)
+		}
+		noActivations(t, j.Dir)
+		j.Specs = all
+		if diff := cmp.Diff(want, j.run(t, j.Dir).Ops); diff != "" {
+			t.Errorf("%d threads, continued: %s", j.Threads, diff)
+		}
 	}
 }

@@ -77,7 +77,7 @@ func (f *Finished) codes(w arch.Weight, specs map[string]quant.Spec) (*codes, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.Tensor, err)
 	}
-	return &codes{file(f.paths[w.Tensor]), spec, layout}, nil
+	return &codes{file(f.path(w.Tensor)), spec, layout}, nil
 }
 
 // Tensors implements [tensor.Source].

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -14,12 +15,15 @@ import (
 
 // room is the memory still available, in bytes.
 type room struct {
+	mu    sync.Mutex
 	left  int64
 	spare [][]float32 // of matrices that were closed: new memory would have to be cleared first
 }
 
 // take reserves n bytes, and reports whether there was room for them.
 func (r *room) take(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if n > r.left {
 		return false
 	}
@@ -27,8 +31,17 @@ func (r *room) take(n int64) bool {
 	return true
 }
 
+// has reports whether there is room for n bytes.
+func (r *room) has(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return n <= r.left
+}
+
 // memory returns n values, which the caller has reserved. They are arbitrary.
 func (r *room) memory(n int) []float32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var unused int64
 	for i, s := range r.spare {
 		if len(s) == n {
@@ -131,8 +144,10 @@ func (m *rows) close(r *room) {
 		return
 	}
 	if m.mem != nil {
+		r.mu.Lock()
 		r.left += 4 * int64(len(m.mem))
 		r.spare, m.mem = append(r.spare, m.mem), nil
+		r.mu.Unlock()
 	}
 	if m.file != nil {
 		m.file.Close()

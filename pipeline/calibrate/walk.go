@@ -27,6 +27,18 @@ type input struct {
 	// visit.
 	meanwhile func() error
 	behind    bool
+
+	threads int     // that visit may use
+	turn    *ticket // nil, unless inputs of other experts are visited at the same time
+}
+
+// inTurn calls f after those of all inputs before: at once, unless inputs of other experts are visited at the same time.
+func (in *input) inTurn(f func() error) error {
+	if in.turn == nil {
+		return f()
+	}
+	in.turn.left = append(in.turn.left, f)
+	return nil
 }
 
 // String returns the name of the first matrix that reads the vector.
@@ -59,6 +71,10 @@ type walk struct {
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
 	// behind: no later op depends on a visit, so that the walk may go on while a device does parts of it.
 	behind bool
+	// experts is the memory, in bytes, for experts that are visited at the same time as another one: several goroutines call wanted and
+	// visit then, which takes what is in order in turn. 0 visits one after the other.
+	experts int64
+	turn    *ticket // of the expert at hand, or nil
 	// passes, if not nil, reports whether a layer has nothing to visit: its weights are the same in all streams.
 	passes func(layer int) bool
 	// after, if not nil, is called after every layer; end, if not nil, instead of visiting the input of the head.
@@ -678,6 +694,7 @@ func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error
 	if err := w.await(); err != nil {
 		return err
 	}
+	in.threads, in.turn = w.threads, w.turn
 	visited := make(chan error, 1)
 	visit := func() { visited <- w.visitAlone(ctx, in, st) }
 	switch {

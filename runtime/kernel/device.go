@@ -20,6 +20,13 @@ type Device interface {
 	Room() int64
 }
 
+// Shared is a [Device] that goroutines whose work has nothing in common may share.
+type Shared interface {
+	Device
+	// Apart lets n goroutines at a time share the device, see [Apart]; 1 ends that.
+	Apart(n int)
+}
+
 // Work is a [*Product], a [*Feedback], [*Feedbacks], a [*Descent], a [*Choice], a [*Refinement], a [*Factoring], a [*Chain], [*Divergences],
 // [*Labels] or [*Draws].
 type Work interface {
@@ -225,6 +232,17 @@ func Room() int64 {
 		return 0
 	}
 	return device.Room()
+}
+
+// Apart shares the device of this process among up to n goroutines whose work has nothing in common: it does that of one while others copy or compute.
+// What it computes stays the same. It returns what ends this.
+func Apart(n int) (end func()) {
+	d, ok := device.(Shared)
+	if !ok {
+		return func() {}
+	}
+	d.Apart(n)
+	return func() { d.Apart(1) }
 }
 
 // Forget lets the device of this process give up what it keeps for chains.

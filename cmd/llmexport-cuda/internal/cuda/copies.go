@@ -61,7 +61,7 @@ func (e *Engine) pin() bool {
 	for i := range 2 * slots {
 		s := new(slot)
 		var p unsafe.Pointer
-		if !e.do("cuMemAllocHost", e.driver.allocHost(&p, uint64(e.slot))) || !e.do("cuEventCreate", e.driver.newEvent(&s.arrived, withoutTiming)) {
+		if !e.do("cuMemAllocHost", e.driver.allocHost(&p, uint64(e.slot))) || !e.do("cuEventCreate", e.driver.newEvent(&s.arrived, e.waits)) {
 			return false
 		}
 		s.host = unsafe.Slice((*float32)(p), e.slot/4)
@@ -89,7 +89,7 @@ func (e *Engine) finish(s *slot) bool {
 		return false
 	}
 	if m := s.dst; m.lines > 0 {
-		kernel.Parallel(0, m.lines, func(lo, hi int) {
+		kernel.Parallel(e.threads, m.lines, func(lo, hi int) {
 			if m.width == m.stride {
 				copy(m.at[lo*m.width:hi*m.width], s.host[lo*m.width:])
 				return
@@ -125,7 +125,7 @@ func (e *Engine) upload(stream uintptr, to uint64, m matrix) bool {
 		if !ok {
 			return false
 		}
-		kernel.Parallel(0, part.lines, func(lo, hi int) {
+		kernel.Parallel(e.threads, part.lines, func(lo, hi int) {
 			if m.width == m.stride && m.width == m.pitch {
 				copy(s.host[lo*m.width:hi*m.width], part.at[lo*m.width:])
 				return

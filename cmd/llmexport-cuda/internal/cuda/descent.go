@@ -64,7 +64,7 @@ func (e *Engine) descend(d *kernel.Descent) bool {
 		!e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
 		return false
 	}
-	kernel.Copy(0, d.Codes, results[0])
+	kernel.Copy(e.threads, d.Codes, results[0])
 	copy(d.Scale, results[1])
 	copy(d.Zero, results[2])
 	return true

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
@@ -28,9 +29,9 @@ const (
 	pieceBytes = 1 << 30
 	// outOfMemory is what the driver says then.
 	outOfMemory = 2
-	// apart makes streams that wait for no other, withoutTiming events that only order; blocks of a stream that is first begin before those
-	// of others.
-	apart, withoutTiming, first = 1, 2, -5
+	// apart makes streams that wait for no other; blocks of a stream that is first begin before those of others. withoutTiming makes events that
+	// only order, asleep those that a thread sleeps for.
+	apart, first, withoutTiming, asleep = 1, -5, 2, 1
 	// addedMemory is an attribute: how many bytes of shared memory launches of a kernel may add.
 	addedMemory = 8
 	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
@@ -87,9 +88,19 @@ type Engine struct {
 	up, down []*slot
 	slot     int // bytes
 	pinned   bool
+	threads  int    // that copy, 0 is all
+	waits    uint32 // flags of events
+	stale    int64  // see staleWork
 
 	spent  Spent
-	proofs *proofs // or nil
+	proofs *proofs    // or nil
+	naming *sync.Once // of the first failure
+	team   *team      // nil in those of its engines that are not the card's own
+}
+
+func newEngine(card Card, d *driver) *Engine {
+	return &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
+		waits: withoutTiming, stale: staleWork, kept: map[uint64]*kept{}, held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once)}
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.
@@ -164,8 +175,8 @@ func Open(n int) (*Engine, error) {
 	}
 	goruntime.LockOSThread() // a context is current in one thread
 	defer goruntime.UnlockOSThread()
-	e := &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
-		kept: map[uint64]*kept{}, held: map[*float32]held{}, idle: map[uint64][]uint64{}}
+	e := newEngine(card, d)
+	e.team = newTeam(e)
 	if rc := d.retain(&e.context, handle); rc != 0 {
 		return nil, failure("cuDevicePrimaryCtxRetain", rc)
 	}
@@ -202,17 +213,22 @@ func Open(n int) (*Engine, error) {
 			}
 		}
 	}
+	return e, e.open()
+}
+
+// open makes streams.
+func (e *Engine) open() error {
 	for i := range e.streams {
-		if rc := d.newStream(&e.streams[i], apart); rc != 0 {
-			return nil, failure("cuStreamCreate", rc)
+		if rc := e.driver.newStream(&e.streams[i], apart); rc != 0 {
+			return failure("cuStreamCreate", rc)
 		}
 	}
 	for _, event := range []*uintptr{&e.done, &e.landed[0], &e.landed[1]} {
-		if rc := d.newEvent(event, withoutTiming); rc != 0 {
-			return nil, failure("cuEventCreate", rc)
+		if rc := e.driver.newEvent(event, e.waits); rc != 0 {
+			return failure("cuEventCreate", rc)
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // Bound makes limit bytes the most memory that is used, unless it is less already. What is on the card makes room when the next
@@ -252,17 +268,24 @@ func Usable(c Card) error {
 func (e *Engine) Card() Card { return e.card }
 
 // Err is the first failure of the card, after which the CPU computed everything.
-func (e *Engine) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failed
+func (e *Engine) Err() (err error) {
+	for _, one := range e.team.engines() {
+		one.mu.Lock()
+		err = cmp.Or(err, one.failed)
+		one.mu.Unlock()
+	}
+	return err
 }
 
 // Spent is what the card has done so far.
-func (e *Engine) Spent() Spent {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.spent
+func (e *Engine) Spent() (s Spent) {
+	for _, one := range e.team.engines() {
+		one.mu.Lock()
+		x := one.spent
+		one.mu.Unlock()
+		s = Spent{s.Products + x.Products, s.Multiplications + x.Multiplications, s.Sent + x.Sent, s.Received + x.Received}
+	}
+	return s
 }
 
 // Compute implements [kernel.Device].
@@ -270,6 +293,16 @@ func (e *Engine) Compute(w kernel.Work) bool {
 	if !e.proven(w) {
 		return false
 	}
+	one := e.team.give(w)
+	if one == nil {
+		return false
+	}
+	defer e.team.taken(one)
+	return one.work(w)
+}
+
+// work does work, or brings a result that stays here.
+func (e *Engine) work(w kernel.Work) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.compute(w, e.least) {
@@ -325,7 +358,9 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 }
 
 // Settle implements [kernel.Device].
-func (e *Engine) Settle(dst []float32) error {
+func (e *Engine) Settle(dst []float32) error { return e.team.home(dst).bringHome(dst) }
+
+func (e *Engine) bringHome(dst []float32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.settle(dst)
@@ -358,7 +393,7 @@ func (e *Engine) enter() bool {
 func (e *Engine) do(call string, rc int32) bool {
 	if rc != 0 && e.failed == nil {
 		e.failed = fmt.Errorf("%s: %w", e.card.Name, failure(call, rc))
-		fmt.Fprintf(os.Stderr, "the card failed, the CPU goes on: %v\n", e.failed)
+		e.naming.Do(func() { fmt.Fprintf(os.Stderr, "the card failed, the CPU goes on: %v\n", e.failed) })
 	}
 	return rc == 0
 }

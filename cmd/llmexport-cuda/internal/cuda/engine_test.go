@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -643,8 +644,9 @@ func TestFailures(t *testing.T) {
 // failAt lets one call of the driver fail, counted from 0, while f runs.
 func failAt(e *Engine, call int, f func() bool) bool {
 	whole := *e.driver
+	var calls atomic.Int64
 	rc := func(r int32) int32 {
-		if call--; call == -1 {
+		if calls.Add(1) == int64(call)+1 {
 			return 719
 		}
 		return r

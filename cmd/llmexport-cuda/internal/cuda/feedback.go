@@ -52,7 +52,7 @@ func (e *Engine) feedEach(w *kernel.Feedbacks) bool {
 		if w.Left[of[k]] = r.failed[0] != 0; r.failed[0] != 0 {
 			continue
 		}
-		kernel.Copy(0, f.Codes, r.codes)
+		kernel.Copy(e.threads, f.Codes, r.codes)
 		copy(f.Scale, r.scale)
 		copy(f.Zero, r.zero)
 	}

@@ -101,6 +101,13 @@ func (g *Group) Compute(w kernel.Work) bool {
 	return g.turn().Compute(w)
 }
 
+// Apart implements [kernel.Shared].
+func (g *Group) Apart(n int) {
+	for _, card := range g.cards {
+		card.Apart((n + len(g.cards) - 1) / len(g.cards))
+	}
+}
+
 // Forget implements [kernel.Device].
 func (g *Group) Forget(p *kernel.Pasts) { g.cards[0].Forget(p) }
 

@@ -277,6 +277,7 @@ func (e *Engine) measureMoments(n, tokens, times int) Measured {
 	}, windows*flop, times)
 	// The result on the card is the sum of all times.
 	e.mu.Lock()
+	e.team.home(got)
 	held := e.held[&got[0]]
 	delete(e.held, &got[0])
 	e.release(&held.buffer)

@@ -132,7 +132,7 @@ func (e *Engine) drain() {
 func (e *Engine) more(n uint64) (b buffer, ok bool) {
 	size := sizeOf(n)
 	if len(e.idle[size]) == 0 {
-		if v := e.oldest(func(k *kept) bool { return k.size == size && k.used < e.spent.Products-staleWork }); v != 0 {
+		if v := e.oldest(func(k *kept) bool { return k.size == size && k.used < e.spent.Products-e.stale }); v != 0 {
 			e.release(&e.kept[v].buffer)
 			delete(e.kept, v)
 		}

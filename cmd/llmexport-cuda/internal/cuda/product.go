@@ -256,7 +256,7 @@ func (e *Engine) add(p *kernel.Product) bool {
 	if !e.download(e.streams[0], values(whole), c.at) || !e.finishAll() {
 		return false
 	}
-	kernel.Copy(0, p.Dst[:n], whole)
+	kernel.Copy(e.threads, p.Dst[:n], whole)
 	return true
 }
 
