@@ -202,7 +202,8 @@ const teamThreads, teamWindows = 8, 64
 // share divides the memory: it returns the number of teams, that of the windows that advance together in each of them, and the bytes of
 // matrices that stay in memory. For every token of every batch all weights are read, from memory or again from the checkpoint. A larger
 // batch reads them less often, a smaller one leaves more memory for them; the time that reading takes decides. If a device takes tokens through all
-// layers, the states of windows have room in the remote bytes there, too, and weights that have none come for every token.
+// layers, the states of windows have room in the remote bytes there, too; weights that have none come for every token, if memory has
+// all of them. Otherwise the device reads each once from the checkpoint.
 func (w *sampler) share(remote int64) (teams, batch int, weights int64) {
 	d, all, slab := w.model.Decoder(), w.model.Weights().All, w.model.Weights().Slab
 	window := forward.CacheBytes(d, w.Length) + w.model.TokenBytes() + 4*int64(d.Vocab+2*d.Hidden)
@@ -217,8 +218,8 @@ func (w *sampler) share(remote int64) (teams, batch int, weights int64) {
 		if int64(n)*window > room && n > 1 {
 			continue
 		}
-		reread := rereading * float64(all-kept)
-		if remote > 0 && kept == all {
+		reread, fits := rereading*float64(all-kept), w.model.Weights().Stored+int64(n)*window <= remote
+		if remote > 0 && (kept == all || fits) {
 			if int64(n)*window > remote && n > 1 {
 				continue
 			}

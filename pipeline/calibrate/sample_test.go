@@ -182,6 +182,14 @@ func TestSampleRoom(t *testing.T) {
 			t.Errorf("%d bytes on a device: %d windows together, want %d, and %d bytes of weights in memory", c.room, batch, c.batch, weights)
 		}
 	}
+	// Memory has room for the windows and half of the weights. A device reads them if it has room for all.
+	w := &sampler{Sampling: Sampling{Windows: 140, Length: 512, Threads: 1}, model: m}
+	w.Memory = m.Overhead(w.Length) + m.TokenBytes()*int64(w.Length) + m.Weights().All/2 + 140*window
+	for room, want := range map[int64]int{stored + 140*window: 140, stored + 139*window: 70, stored: 140} {
+		if _, batch, _ := w.share(room); batch != want {
+			t.Errorf("%d bytes on a device: %d windows together, want %d", room, batch, want)
+		}
+	}
 }
 
 // The likelihood of text that the model draws is that of its own distribution: the mean over tokens of the difference between

@@ -16,6 +16,7 @@ type course struct {
 	model    *Model
 	cache    *Cache // or nil
 	held     *held  // the weights of whole windows
+	remote   bool   // the device has room for all weights, and may read those of the cache that are not kept here
 	matrices map[place]int
 	work     effort.Work // of a row, without scores and reading keys and values
 	scores   effort.Work // of whole windows
@@ -168,7 +169,7 @@ func (r *course) normed(m int, n *arch.Norm) (to int, ok bool, err error) {
 	return to, ok, err
 }
 
-// factor returns the matrix of a linear layer; without packed if its weights are not in memory, or if its inputs or outputs are bounded.
+// factor returns the matrix of a linear layer, which is missing if its weights are not in memory, or if its inputs or outputs are bounded.
 func (r *course) factor(ctx context.Context, l *arch.Linear) (f factor, err error) {
 	if l.Clip != nil {
 		return f, nil
@@ -176,16 +177,20 @@ func (r *course) factor(ctx context.Context, l *arch.Linear) (f factor, err erro
 	if h := r.held.linear(l); h != nil && h.InMemory() {
 		return h.factor(nil), nil
 	}
-	if r.cache != nil {
-		return r.model.factor(ctx, output{l, nil})
+	if r.cache == nil {
+		return f, nil
 	}
-	return f, nil
+	f, err = r.model.factor(ctx, output{l, nil})
+	if f.packed == nil && err == nil && r.remote {
+		f.unread = r.model.unread(ctx, l)
+	}
+	return f, err
 }
 
 // linear adds a linear layer, if its weights are in memory.
 func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool, error) {
 	f, err := r.factor(ctx, l)
-	if f.packed == nil || err != nil {
+	if f.missing() || err != nil {
 		return false, err
 	}
 	r.add(&kernel.LinearStep{Dst: dst, Src: src, Weights: f.right(), Bias: r.vector(f.bias)})

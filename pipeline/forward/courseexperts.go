@@ -25,7 +25,7 @@ func (r *course) experts(ctx context.Context, e experts, x int) (out int, ok boo
 			to *[]kernel.Factor
 		}{{&p.Gate, &step.Gate}, {&p.Up, &step.Up}, {&p.Down, &step.Down}} {
 			f, err := r.factor(ctx, m.of)
-			if f.packed == nil || f.bias != nil || err != nil {
+			if f.missing() || f.bias != nil || err != nil {
 				return 0, false, err
 			}
 			*m.to = append(*m.to, f.right())

@@ -36,6 +36,8 @@ type matrix struct {
 	mu sync.Mutex
 	// whole is the whole matrix, widened once, if it is kept.
 	whole *kernel.Packed
+	// version names it where only a device keeps it.
+	version uint64
 }
 
 // addMatrix records a matrix that the computation multiplies by.
@@ -43,7 +45,7 @@ func (m *Model) addMatrix(w arch.Weight) {
 	if m.matrices[w] != nil { // tied
 		return
 	}
-	m.matrices[w] = &matrix{Weight: w}
+	m.matrices[w] = &matrix{Weight: w, version: kernel.NewVersion()}
 	m.weights.All += 4 * int64(w.Rows) * int64(w.Cols)
 	m.weights.Stored += min(4, m.infos[w.Tensor].DType.Size()) * int64(w.Rows) * int64(w.Cols)
 	m.weights.Slab = max(m.weights.Slab, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
@@ -111,6 +113,21 @@ func (m *Model) linear(ctx context.Context, x []float32, n int, to output) error
 	return cmp.Or(err, context.Cause(ctx))
 }
 
+// unread returns the matrix of a linear layer for a device that reads it when it needs it.
+func (m *Model) unread(ctx context.Context, l *arch.Linear) *kernel.Factor {
+	w := m.matrices[l.Weight]
+	return &kernel.Factor{Layout: kernel.ByPanel, Stride: w.Cols, Version: w.version, Stored: m.infos[w.Tensor].DType,
+		Read: func(first, n int, use func(panels []float32) bool) bool {
+			t, err := m.open(w.Weight)
+			if err != nil {
+				return false
+			}
+			p := m.slabs.Get().(*kernel.Packed)
+			defer m.slabs.Put(p)
+			return m.widen(ctx, p, t, first, n) == nil && use(p.Factor().Data)
+		}}
+}
+
 // factor returns the matrix of a linear layer; without packed if it is not kept.
 func (m *Model) factor(ctx context.Context, to output) (factor, error) {
 	f := factor{dst: to.dst, width: to.of.Weight.Rows, stored: m.infos[to.of.Weight.Tensor].DType}
@@ -148,9 +165,12 @@ type factor struct {
 	packed    *kernel.Packed
 	bias, dst []float32
 	at, width int
-	of        *Linear      // whose weights are not laid out yet, as a device takes them from rows
-	stored    tensor.DType // of packed, if it is the weights of a checkpoint
+	unread    *kernel.Factor // in place of packed, what a device reads when it needs it
+	of        *Linear        // whose weights are not laid out yet, as a device takes them from rows
+	stored    tensor.DType   // of packed, if it is the weights of a checkpoint
 }
+
+func (f *factor) missing() bool { return f.packed == nil && f.unread == nil }
 
 // size is the number of rows and columns.
 func (f *factor) size() (rows, cols int) {
@@ -164,6 +184,9 @@ func (f *factor) size() (rows, cols int) {
 func (f *factor) right() kernel.Factor {
 	if l := f.of; l != nil {
 		return kernel.Factor{Data: l.W, Layout: kernel.ByRow, Stride: l.Cols, Version: l.byRow, Turned: l.version}
+	}
+	if f.unread != nil {
+		return *f.unread
 	}
 	r := f.packed.Factor()
 	r.Stored = f.stored

@@ -16,11 +16,11 @@ type resident struct {
 	used  bool // by tokens that this CPU has no keys and values of
 }
 
-// newResident describes the layers of a cache to a device, or returns nil if there is something in them that devices do not compute or
-// weights that are not in memory.
+// newResident describes the layers of a cache to a device, or returns nil if there is something in them that devices do not compute, or
+// weights that are neither in memory nor have room on the device.
 func newResident(ctx context.Context, c *Cache) (*resident, error) {
 	m := c.model
-	r := &resident{course: course{model: m, cache: c, matrices: map[place]int{}}}
+	r := &resident{course: course{model: m, cache: c, remote: m.weights.Stored <= kernel.Room(), matrices: map[place]int{}}}
 	r.Pasts = &kernel.Pasts{Length: c.length, Version: kernel.NewVersion(), Filled: c.at}
 	if m.decoder.Side != 0 {
 		return nil, nil

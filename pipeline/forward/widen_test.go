@@ -64,8 +64,8 @@ func TestShared(t *testing.T) {
 	named := map[string]string{
 		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm",
 		"SincosLimit": "Sincos", "PanelRows": "Packed",
-		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload",
-		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "",
+		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload", "ByPanel": "Offload",
+		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "", "Room": "",
 		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
 		"AttendStep": "steps", "GateStep": "steps", "ExpertsStep": "steps", "Vector": "steps",
 		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "Carried": "steps", "Moment": "steps", "Settle": "Offload",

@@ -183,6 +183,9 @@ type Factor struct {
 	Version uint64
 	// Turned names the same memory by position, as the transposed matrix, so that a device that has that makes this one of it; or is 0.
 	Turned uint64
+	// Read, if not nil, takes the place of Data of panels that are not in memory: it calls use with those of rows first to first+n-1, of which first is
+	// a multiple of PanelRows. It reports false if they cannot be read, or use does.
+	Read func(first, n int, use func(panels []float32) bool) bool
 	// Stored is BF16 or F16 if all of Data has values of that type, so that a device may keep them in 16 bits.
 	Stored tensor.DType
 }

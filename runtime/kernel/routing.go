@@ -1,6 +1,9 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Scoring is what becomes of the scores of experts.
 type Scoring uint8
@@ -165,6 +168,9 @@ func (x *ExpertsStep) do(dst, src, scores []float32, rows, hidden int) {
 // packed is a factor [n, k] in rows or panels.
 func (f *Factor) packed(n, k int) *Packed {
 	p := &Packed{panels: f.Data, rows: n, cols: k}
+	if f.Read != nil {
+		f.Read(0, n, func(panels []float32) bool { p.panels = slices.Clone(panels); return true })
+	}
 	if f.Layout == ByRow {
 		p = &Packed{}
 		p.Pack(f.Data, n, k, f.Stride)

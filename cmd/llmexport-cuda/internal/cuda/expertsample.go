@@ -38,16 +38,17 @@ func mixtureOf(seed uint64, whole bool) *kernel.Chain {
 	matrix := func(n, k int) kernel.Factor {
 		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
 		if seed%4 < 2 {
-			w = stored(w.Data, n, k, []tensor.DType{tensor.F32, tensor.BF16, tensor.F16}[seed/4%3])
+			w = unread(stored(w.Data, n, k, []tensor.DType{tensor.F32, tensor.BF16, tensor.F16}[seed/4%3]), seed%3 == 0)
 		}
 		return w
 	}
 	x := &kernel.ExpertsStep{Dst: 3, Src: 1, Scores: 2, Wide: wide, Routing: kernel.Routing{TopK: 1 + r.IntN(min(count, 9)),
 		Scoring: kernel.Scoring(seed / 2 % 4), Normalize: r.IntN(2) == 0, Epsilon: 1e-20 * float64(r.IntN(2)), Scale: []float64{1, 2.5}[r.IntN(2)]}}
-	router := kernel.Factor{Data: small(count * hidden), Layout: kernel.ByRow, Stride: hidden, Version: kernel.NewVersion()}
+	scores := small(count * hidden)
 	if count > 2 {
-		copy(router.Data[hidden:2*hidden], router.Data[2*hidden:]) // ties
+		copy(scores[hidden:2*hidden], scores[2*hidden:]) // ties
 	}
+	router := unread(stored(scores, count, hidden, tensor.F32), seed%3 == 0)
 	if r.IntN(2) == 0 {
 		x.Correction = kernel.Vector(small(count))
 	}
@@ -79,6 +80,17 @@ func mixtureOf(seed uint64, whole bool) *kernel.Chain {
 	}
 	c.Pasts = &kernel.Pasts{Length: 1, Version: kernel.NewVersion()}
 	return c
+}
+
+// unread makes panels some that are not in memory, on demand.
+func unread(f kernel.Factor, is bool) kernel.Factor {
+	if all := f.Data; is {
+		f.Data, f.Read = nil, func(first, n int, use func(panels []float32) bool) bool {
+			end := (first + n + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
+			return use(all[first*f.Stride : end*f.Stride])
+		}
+	}
+	return f
 }
 
 // measureMixture computes mixtures with few rows for every expert, and with many, whose weights have 32 bits and 16.

@@ -67,10 +67,14 @@ func bytesOf(f kernel.Factor, rows, k int) uint64 {
 	if f.Layout == kernel.ByRow {
 		return panelBytes(rows, k)
 	}
-	m := matrixOf(f, rows, k)
-	if narrow(f) != 0 {
-		return m.bytes() / 2
+	if f.Layout == kernel.ByPanel {
+		k = f.Stride
+		if narrow(f) != 0 {
+			return panelBytes(rows, k) / 2
+		}
+		return panelBytes(rows, k)
 	}
+	m := matrixOf(f, rows, k)
 	return m.bytes()
 }
 
@@ -103,6 +107,19 @@ func (e *Engine) bring(to uint64, f kernel.Factor, rows, k int) bool {
 
 // send puts the copy of a factor that is not by row into a stream.
 func (e *Engine) send(stream uintptr, to uint64, f kernel.Factor, rows, k int) bool {
+	if f.Read != nil {
+		step := e.rawRows(k)
+		for first := 0; first < rows; first += step {
+			n := min(step, rows-first)
+			if !f.Read(first, n, func(panels []float32) bool {
+				part := kernel.Factor{Data: panels, Layout: f.Layout, Stride: f.Stride, Stored: f.Stored}
+				return e.send(stream, to+bytesOf(f, first, k), part, n, k)
+			}) {
+				return false
+			}
+		}
+		return true
+	}
 	m := matrixOf(f, rows, k)
 	if narrow(f) != 0 {
 		return e.uploadNarrow(stream, to, m.at, f.Stored)
