@@ -16,7 +16,7 @@ type course struct {
 	model    *Model
 	cache    *Cache // or nil
 	held     *held  // the weights of whole windows
-	remote   bool   // the device has room for all weights, and may read those of the cache that are not kept here
+	remote   bool   // the device has room for all weights of the cache, and this memory has not: they are read when the device needs them
 	matrices map[place]int
 	work     effort.Work // of a row, without scores and reading keys and values
 	scores   effort.Work // of whole windows
@@ -180,10 +180,13 @@ func (r *course) factor(ctx context.Context, l *arch.Linear) (f factor, err erro
 	if r.cache == nil {
 		return f, nil
 	}
-	f, err = r.model.factor(ctx, output{l, nil})
-	if f.packed == nil && err == nil && r.remote {
-		f.unread = r.model.unread(ctx, l)
+	if !r.remote {
+		return r.model.factor(ctx, output{l, nil})
 	}
+	if l.Bias.Tensor != "" {
+		f.bias, err = r.model.vector(l.Bias)
+	}
+	f.unread = r.model.unread(ctx, l)
 	return f, err
 }
 

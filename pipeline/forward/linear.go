@@ -78,6 +78,19 @@ func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
 	return p, nil
 }
 
+// keepsAll reports whether all matrices are kept, or have room to be.
+func (m *Model) keepsAll() bool {
+	missing := int64(0)
+	for _, w := range m.matrices {
+		w.mu.Lock()
+		if w.whole == nil {
+			missing += 4 * int64(w.Rows) * int64(w.Cols)
+		}
+		w.mu.Unlock()
+	}
+	return missing <= m.room.Load()
+}
+
 // widen fills p with rows lo to lo+n-1 of a tensor.
 func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n int) error {
 	p.Resize(n, t.cols)

@@ -20,7 +20,7 @@ type resident struct {
 // weights that are neither in memory nor have room on the device.
 func newResident(ctx context.Context, c *Cache) (*resident, error) {
 	m := c.model
-	r := &resident{course: course{model: m, cache: c, remote: m.weights.Stored <= kernel.Room(), matrices: map[place]int{}}}
+	r := &resident{course: course{model: m, cache: c, remote: !m.keepsAll() && m.weights.Stored <= kernel.Room(), matrices: map[place]int{}}}
 	r.Pasts = &kernel.Pasts{Length: c.length, Version: kernel.NewVersion(), Filled: c.at}
 	if m.decoder.Side != 0 {
 		return nil, nil
