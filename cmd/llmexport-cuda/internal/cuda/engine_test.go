@@ -737,7 +737,7 @@ func TestPackage(t *testing.T) {
 	for i, quantize := range []string{"{method: gptq, block: 32, budget: {bpw: 6}}", "{method: gptq, block: 32}"} {
 		files := func() []manifest.File {
 			dir, err := stagetest.Export(t.Context(), t.TempDir(), *checkpoint,
-				"calibrate: {tokens: 512, window: 64, probe: 128}\nquantize: "+quantize+"\nverify: {enabled: false}\n")
+				"calibrate: {tokens: 256, window: 64, probe: 64}\nquantize: "+quantize+"\nverify: {enabled: false}\n")
 			if err != nil {
 				t.Fatal(err)
 			}
