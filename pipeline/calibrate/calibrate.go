@@ -178,7 +178,7 @@ type quantization struct {
 }
 
 // store calls f, which measures matrices that read an input, and stores them in turn. With a device, others are encoded meanwhile, until settle
-// is called, as it is before anything else reads or changes what is finished. Experts that are visited at the same time are encoded beside each
+// is called, as it is before anything else reads or changes what is finished. Experts that are visited at the same time are encoded with each
 // other anyway: f is called at once, and what it stores waits for its turn.
 func (q *quantization) store(in *input, f func() error) error {
 	if in.turn != nil || !kernel.HasDevice() {
