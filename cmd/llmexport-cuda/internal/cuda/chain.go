@@ -2,6 +2,7 @@ package cuda
 
 import (
 	goruntime "runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -227,6 +228,13 @@ func (e *Engine) use(c *kernel.Chain) bool {
 			widest = max(widest, c.Widths[x.Src])
 			if k := e.kept[x.Weights.Version]; k != nil {
 				k.used = now
+			}
+		case *kernel.ExpertsStep:
+			vectors = append(vectors, x.Correction, x.Gains)
+			for _, w := range slices.Concat(x.Gate, x.Up, x.Down) {
+				if k := e.kept[w.Version]; k != nil {
+					k.used = now
+				}
 			}
 		}
 	}

@@ -153,7 +153,7 @@ func (e *Engine) uploadNarrow(stream uintptr, to uint64, x []float32, stored ten
 		}
 		host := unsafe.Slice((*uint16)(unsafe.Pointer(&s.host[0])), n)
 		const part = 1 << 13
-		kernel.Parallel(0, (n+part-1)/part, func(lo, hi int) {
+		kernel.Parallel(e.threads, (n+part-1)/part, func(lo, hi int) {
 			lo, hi = lo*part, min(hi*part, n)
 			if stored == tensor.BF16 {
 				kernel.F32ToBF16(host[lo:hi], x[lo:hi])

@@ -98,7 +98,7 @@ func (e *Engine) experts(s uintptr, c *kernel.Chain, p *spot, x *kernel.ExpertsS
 	}
 	t, r, m := p.tables[x], &x.Routing, &p.mixture
 	if !slices.Equal(t.of, weights) {
-		if t.of = weights; !e.upload(s, t.at, values(unsafe.Slice((*float32)(unsafe.Pointer(&weights[0])), 2*len(weights)))) {
+		if t.of = weights; !e.upload(s, t.at, values(floatsOf(weights))) {
 			return false
 		}
 	}

@@ -86,3 +86,23 @@ func TestMixturesFail(t *testing.T) {
 		}
 	}
 }
+
+// TestMixturesStay holds that a chain uses the weights of its experts that are on the card: what comes meanwhile does not take their place.
+func TestMixturesStay(t *testing.T) {
+	e, c := engine(t), mixtureOf(4, false)
+	if !e.Compute(c) {
+		t.Fatal(e.Err())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spent.Products += 9
+	x := c.Steps[2].(*kernel.ExpertsStep)
+	if !e.use(c) {
+		t.Fatal(e.Err())
+	}
+	for _, w := range slices.Concat(x.Gate, x.Up, x.Down) {
+		if k := e.kept[w.Version]; k == nil || k.used != e.spent.Products {
+			t.Fatalf("%+v", k)
+		}
+	}
+}

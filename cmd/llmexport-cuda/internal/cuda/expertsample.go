@@ -25,16 +25,7 @@ func mixtureOf(seed uint64, whole bool) *kernel.Chain {
 	if seed%5 == 0 {
 		rows *= 8
 	}
-	small := func(n int) []float32 { // with denormals
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = r.Float32()*2 - 1
-			if r.IntN(40) == 0 {
-				x[i] *= 1e-39
-			}
-		}
-		return x
-	}
+	small := func(n int) []float32 { return smallOf(r, n) }
 	matrix := func(n, k int) kernel.Factor {
 		w := kernel.Factor{Data: small(n * k), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()}
 		if seed%4 < 2 {
