@@ -256,7 +256,7 @@ func (x *measurement) body(ctx context.Context) error {
 			return op != nil && len(op.specs) > 0 && !x.before[op.step()]
 		})
 	}
-	w.visit, w.behind, w.experts = x.visit, true, x.Memory/expertShare
+	w.visit, w.background, w.experts = x.visit, true, x.Memory/expertShare
 	of, err := x.floatRows(ctx, x.Source)
 	defer func() { closeShown(of) }()
 	if err != nil {

@@ -23,10 +23,10 @@ type input struct {
 	linears []*forward.Linear
 	// added: the outputs of the only layer that reads the vector are added to the states as they are, and nothing else with them.
 	added bool
-	// meanwhile, if not nil, is what the float stream does while the input is visited; behind is that the walk goes on before the end of the
-	// visit.
-	meanwhile func() error
-	behind    bool
+	// meanwhile, if not nil, is what the float stream does while the input is visited; background is that the walk goes on before the end of
+	// the visit.
+	meanwhile  func() error
+	background bool
 
 	threads int     // that visit may use
 	turn    *ticket // nil, unless inputs of other experts are visited at the same time
@@ -69,8 +69,8 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
-	// behind: no later op depends on a visit, so that the walk may go on while a device does parts of it.
-	behind bool
+	// background: no later op depends on a visit, so that the walk may go on while a device does parts of it.
+	background bool
 	// experts is the memory, in bytes, for experts that are visited at the same time as another one: several goroutines call wanted and
 	// visit then, which takes what is in order in turn. 0 visits one after the other.
 	experts int64
@@ -83,7 +83,7 @@ type walk struct {
 
 	streams []*stream  // the quantized one first
 	layer   int        // that is visited
-	visited chan error // of the visit that is going on behind the walk, or nil
+	visited chan error // of the visit that goes on in the background, or nil
 }
 
 // item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
@@ -594,14 +594,15 @@ func (w *walk) flows(t *step, in *input) bool {
 			return false
 		}
 	}
-	return kernel.HasDevice() && w.holds(w.streams[0].layer) && w.wanted(in)
+	return w.overlaps() && w.wanted(in)
 }
 
-// apart reports whether the float stream may go on while inputs of the layer are visited: a device does some of that with other work, and
-// the streams share no weights.
-func (w *walk) apart() bool {
-	return kernel.HasDevice() && len(w.streams) == 2 && w.holds(w.streams[0].layer)
-}
+// overlaps reports whether other work may go on while inputs of the layer are visited: a device does some of either, and the weights are in
+// memory.
+func (w *walk) overlaps() bool { return kernel.HasDevice() && w.holds(w.streams[0].layer) }
+
+// apart reports whether the float stream may go on while inputs of the layer are visited: it shares no weights with the other one.
+func (w *walk) apart() bool { return len(w.streams) == 2 && w.overlaps() }
 
 // reader returns rows of the input of a linear layer of a branch.
 func (w *walk) reader(ctx context.Context, t *step, l *forward.Linear) value {
@@ -643,7 +644,7 @@ type value func(k, row, n int, of forward.Windows) ([]float32, error)
 
 // show gathers the moments of an input and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
-	in.behind = w.behind && kernel.HasDevice() && !w.atHead(in) && w.holds(w.streams[0].layer)
+	in.background = w.background && !w.atHead(in) && w.overlaps()
 	if !w.wanted(in) {
 		return w.visitInput(ctx, in, nil)
 	}
@@ -702,7 +703,7 @@ func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error
 		go visit()
 		err := in.meanwhile()
 		return cmp.Or(<-visited, err)
-	case in.behind:
+	case in.background:
 		w.visited = visited
 		go visit()
 		return nil
@@ -710,7 +711,7 @@ func (w *walk) visitInput(ctx context.Context, in *input, st *quant.Stats) error
 	return w.visitAlone(ctx, in, st)
 }
 
-// await returns the error of a visit behind the walk when it has ended.
+// await returns the error of a visit in the background when it has ended.
 func (w *walk) await() error {
 	if w.visited == nil {
 		return nil
