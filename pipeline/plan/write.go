@@ -160,26 +160,25 @@ func (p *Part) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 // Finish writes the file to dst, as Write does; done and progress are those of WriteOptions. With WriteOptions.Items the
 // digest is empty and progress counts the bytes of this call.
 func (w *Writing) Finish(dst io.Writer, done func(item int, sum string) error, progress func(done int64)) (string, error) {
+	out := &writer{part: w.part, dst: dst, compared: w.compared, done: done, progress: progress, at: w.part.offset(w.from)}
+	if w.apart {
+		out.at, out.seeker = 0, dst.(io.Seeker)
+	}
+	out.written = out.at
 	w.group.Go(func() error {
-		out := &writer{part: w.part, dst: dst, compared: w.compared, done: done, progress: progress, at: w.part.offset(w.from)}
-		if w.apart {
-			out.at, out.seeker = 0, dst.(io.Seeker)
-		}
-		out.written = out.at
-		err := pass(w.ctx, w.hashed, nil, func(c *chunk) error {
+		return pass(w.ctx, w.hashed, nil, func(c *chunk) error {
 			defer func() { <-w.places }()
 			return out.chunk(c)
 		})
-		if err == nil && !w.apart && out.at != w.part.Bytes {
-			err = fmt.Errorf("internal error: wrote %d of %d bytes", out.at, w.part.Bytes)
-		}
-		return err
 	})
 	if err := w.group.Wait(); err != nil {
 		return "", err
 	}
 	if w.apart {
 		return "", nil
+	}
+	if out.at != w.part.Bytes { // a stage that fails ends the chunks before the group knows its error
+		return "", fmt.Errorf("internal error: wrote %d of %d bytes", out.at, w.part.Bytes)
 	}
 	return hex.EncodeToString(w.file.Sum(nil)), nil
 }
