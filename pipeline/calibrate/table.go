@@ -124,11 +124,18 @@ func (m *tableMoments) stats(tied bool, threads int) (*quant.Stats, error) {
 	return l, nil
 }
 
-// gradientWindows is how many windows the backward pass processes at a time: the states before all of its layers are kept.
+// deviceTokens is how many tokens go forth and back together if a device computes most of that: reading a layer takes longer than it takes for
+// chunkTokens. Without one so many are a step of the journal that takes too long.
+const deviceTokens = 1 << 14
+
+// gradientWindows is for how many windows the backward pass reads a layer once: the states before all of its layers are kept.
 func (o *Options) gradientWindows() int {
-	length := len(o.Windows[0])
+	length, tokens := len(o.Windows[0]), chunkTokens
+	if kernel.HasDevice() {
+		tokens = deviceTokens
+	}
 	window := 4 * int64(length) * int64(o.Decoder.Width()) * int64(len(o.Decoder.Layers)+4)
-	return int(max(1, min(int64(chunkTokens/length), o.Memory/memoryShare/window)))
+	return int(max(1, min(int64(tokens/length), o.Memory/memoryShare/window)))
 }
 
 // lookupLevel stands for the lookup of tokens, below layer 0.
@@ -161,7 +168,21 @@ func (o *Options) gradient(
 	if err != nil {
 		return nil, err
 	}
-	of := forward.Equal(len(windows), length)
+	// each calls f for the states of a few windows at a time.
+	each := func(f func(lo, hi int, of forward.Windows) error) error {
+		few := max(1, chunkTokens/length)
+		for at := 0; at < len(windows); at += few {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			n := min(few, len(windows)-at)
+			lo := at * length * o.Decoder.Width()
+			if err := f(lo, lo+n*length*o.Decoder.Width(), forward.Equal(n, length)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	inputs := make([][]float32, len(o.Decoder.Layers))
 	var order []int // of the layers, forth and back
 	for i := range inputs {
@@ -173,9 +194,6 @@ func (o *Options) gradient(
 	layers := o.layersAhead(m, order)
 	defer layers.wait()
 	for i := range o.Decoder.Layers {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
-		}
 		l, err := layers.next()
 		if err != nil {
 			return nil, err
@@ -184,7 +202,7 @@ func (o *Options) gradient(
 			inputs[i] = make([]float32, len(h))
 			kernel.Copy(o.Threads, inputs[i], h)
 		}
-		if err := l.Forward(ctx, h, of); err != nil {
+		if err := each(func(lo, hi int, of forward.Windows) error { return l.Forward(ctx, h[lo:hi], of) }); err != nil {
 			return nil, err
 		}
 		l.Release()
@@ -216,9 +234,6 @@ func (o *Options) gradient(
 	}
 	ignore()
 	for i := len(inputs) - 1; i >= max(lowest, 0); i-- {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		l, err := layers.next()
 		if err == nil {
 			err = l.LoadCommon()
@@ -226,7 +241,7 @@ func (o *Options) gradient(
 		if err != nil {
 			return nil, err
 		}
-		if err := l.Backward(ctx, dh, inputs[i], of, v); err != nil {
+		if err := each(func(lo, hi int, of forward.Windows) error { return l.Backward(ctx, dh[lo:hi], inputs[i][lo:hi], of, v) }); err != nil {
 			return nil, err
 		}
 		l.Release()

@@ -211,11 +211,7 @@ func (e *Engine) past(c *kernel.Chain, i int) bool {
 // room for what the steps need besides. Other weights come when they are used, and stay if there is room left.
 func (e *Engine) use(c *kernel.Chain) bool {
 	now, widest := e.spent.Products, 0
-	for _, k := range e.kept {
-		if k.used == now-1 {
-			k.used = now
-		}
-	}
+	e.kept.stay(now)
 	var vectors []kernel.Factor
 	for _, step := range c.Steps {
 		switch x := step.(type) {
@@ -226,15 +222,11 @@ func (e *Engine) use(c *kernel.Chain) bool {
 		case *kernel.LinearStep:
 			vectors = append(vectors, x.Bias)
 			widest = max(widest, c.Widths[x.Src])
-			if k := e.kept[x.Weights.Version]; k != nil {
-				k.used = now
-			}
+			e.kept.use(x.Weights.Version, now)
 		case *kernel.ExpertsStep:
 			vectors = append(vectors, x.Correction, x.Gains)
 			for _, w := range slices.Concat(x.Gate, x.Up, x.Down) {
-				if k := e.kept[w.Version]; k != nil {
-					k.used = now
-				}
+				e.kept.use(w.Version, now)
 			}
 		}
 	}

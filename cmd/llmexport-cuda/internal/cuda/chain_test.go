@@ -89,22 +89,21 @@ func TestLittleRoom(t *testing.T) {
 		// room for all but three matrices
 		gone := int64(0)
 		for _, l := range linears[len(linears)-3:] {
-			k := e.kept[l.Weights.Version]
+			k := e.kept.of[l.Weights.Version]
 			bytes := int64(bytesOf(l.Weights, got.Widths[l.Dst], got.Widths[l.Src]))
 			panels := int64(len(l.Weights.Data))
 			if l.Weights.Stored == tensor.F32 && bytes != 4*panels || l.Weights.Stored != tensor.F32 && bytes != 2*panels || k.bytes != uint64(bytes) {
 				t.Errorf("chain %d: %d numbers of %v take %d bytes", s, panels, l.Weights.Stored, k.bytes)
 			}
 			gone += bytes
-			e.release(&k.buffer)
-			delete(e.kept, l.Weights.Version)
+			e.forget(k)
 		}
 		e.drain()
 		e.limit = 0
 		for _, b := range append(e.scratch(), &e.turns, &e.resident.memory) {
 			e.limit += max(b.size, sizeOf(0))
 		}
-		for _, k := range e.kept {
+		for _, k := range e.kept.of {
 			e.limit += k.size
 		}
 		if sent := token(); sent != 4*int64(len(got.States))+gone {

@@ -69,7 +69,7 @@ type Engine struct {
 	c      buffer              // results
 	part   buffer              // the result of a part
 	turns  buffer              // counters of turns, see mostTiles
-	kept   map[uint64]*kept    // factors by version
+	kept   stock               // factors for other products
 	held   map[*float32]held   // results that stay, by their first element
 	idle   map[uint64][]uint64 // memory that waits to be used again, by its size
 	wide   bool                // tiles have 256 rows
@@ -100,7 +100,7 @@ type Engine struct {
 
 func newEngine(card Card, d *driver) *Engine {
 	return &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
-		waits: withoutTiming, stale: staleWork, kept: map[uint64]*kept{}, held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once)}
+		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once)}
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.

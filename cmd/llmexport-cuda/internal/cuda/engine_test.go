@@ -418,13 +418,13 @@ func TestFactor(t *testing.T) {
 				t.Fatalf("matrix %d [%d, %d]: %d elements of row %d differ", s, n, n, bad, i)
 			}
 		}
-		if stays := e.kept[got.Version] != nil; stays != (got.Version != 0) {
+		if stays := e.kept.of[got.Version] != nil; stays != (got.Version != 0) {
 			t.Errorf("matrix %d, version %d: the factor stays %v", s, got.Version, stays)
 		}
 		a[(n-1)*n+n-1] = -1
 		none := quant.NewFactoring(a, n)
 		none.Version = uint64(s%2) * kernel.NewVersion()
-		if e.Compute(none) || e.Err() != nil || e.kept[none.Version] != nil {
+		if e.Compute(none) || e.Err() != nil || e.kept.of[none.Version] != nil {
 			t.Errorf("matrix %d: a matrix that is not positive definite has a factor, or the card failed: %v", s, e.Err())
 		}
 	}
@@ -438,8 +438,8 @@ func TestFactor(t *testing.T) {
 	}
 	f := quant.NewFactoring(definite(64), 64)
 	f.Version = kernel.NewVersion()
-	if !tight.Compute(f) || tight.Err() != nil || len(tight.kept) > 0 {
-		t.Errorf("with little memory: %v, and %d factors stay", tight.Err(), len(tight.kept))
+	if !tight.Compute(f) || tight.Err() != nil || len(tight.kept.of) > 0 {
+		t.Errorf("with little memory: %v, and %d factors stay", tight.Err(), len(tight.kept.of))
 	}
 	e.Bound(1 << 10)
 	f = quant.NewFactoring(make([]float32, 64*64), 64)
@@ -635,7 +635,7 @@ func TestFailures(t *testing.T) {
 		}
 		e, f := engine(t), quant.NewFactoring(a, n)
 		f.Version = kernel.NewVersion()
-		if failed = !failAt(e, call, func() bool { return e.Compute(f) }); failed && (e.Err() == nil || len(e.kept) > 0) {
+		if failed = !failAt(e, call, func() bool { return e.Compute(f) }); failed && (e.Err() == nil || len(e.kept.of) > 0) {
 			t.Errorf("call %d of a factoring failed without an error, or its result stays", call)
 		}
 	}

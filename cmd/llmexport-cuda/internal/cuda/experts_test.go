@@ -33,10 +33,9 @@ func TestMixtures(t *testing.T) {
 			if n := differ(out, all); n > 0 {
 				t.Fatalf("mixture %d of %d rows, widths %v, %+v: %d of %d elements differ", s, got.Rows, got.Widths, got.Steps[2], n, len(all))
 			}
-			for version, k := range e.kept {
+			for version, k := range e.kept.of {
 				if (version+uint64(i))%2 == 0 {
-					e.release(&k.buffer)
-					delete(e.kept, version)
+					e.forget(k)
 				}
 			}
 		}
@@ -101,7 +100,7 @@ func TestMixturesStay(t *testing.T) {
 		t.Fatal(e.Err())
 	}
 	for _, w := range slices.Concat(x.Gate, x.Up, x.Down) {
-		if k := e.kept[w.Version]; k == nil || k.used != e.spent.Products {
+		if k := e.kept.of[w.Version]; k == nil || k.used != e.spent.Products {
 			t.Fatalf("%+v", k)
 		}
 	}

@@ -48,7 +48,7 @@ func (e *Engine) factor(w *kernel.Factoring) bool {
 	done := e.bring(e.a.at, kernel.Factor{Data: w.A, Layout: kernel.ByRow, Stride: n}, n, n) && f.columns() && e.download(f.stream, values(w.A), f.m)
 	done = e.do("cuEventRecord", e.driver.record(e.done, f.stream)) && done && e.finishAll()
 	if stays && !done {
-		e.forget(w.Version)
+		e.forget(e.kept.of[w.Version])
 	}
 	return done
 }
@@ -63,17 +63,17 @@ func (e *Engine) stayFactor(version, size uint64, others map[*buffer]uint64) (bu
 	if !ok {
 		return b, false
 	}
-	e.kept[version] = &kept{buffer: b, bytes: size, used: e.spent.Products}
+	e.kept.add(version, b, size, e.spent.Products)
 	if ok = e.room(others); !ok {
-		e.forget(version)
+		e.forget(e.kept.of[version])
 	}
 	return b, ok
 }
 
 // forget gives up a factor.
-func (e *Engine) forget(version uint64) {
-	e.release(&e.kept[version].buffer)
-	delete(e.kept, version)
+func (e *Engine) forget(k *kept) {
+	b := e.kept.remove(k)
+	e.release(&b)
 }
 
 // columns computes L and M.

@@ -67,10 +67,8 @@ func (e *Engine) divergences(w *kernel.Divergences) bool {
 		return false
 	}
 	vocab, size := int32(w.Want.Vocab), 4*uint64(w.Want.Rows*w.Want.Vocab)
-	named, stays := e.kept[w.Want.Version], false
-	if named != nil {
-		named.used = e.spent.Products
-	} else if size <= e.limit/logitShare {
+	named, stays := e.kept.use(w.Want.Version, e.spent.Products), false
+	if named == nil && size <= e.limit/logitShare {
 		_, stays = e.stayFactor(w.Want.Version, size, got.sizes)
 	}
 	if named == nil && !stays {
@@ -82,7 +80,7 @@ func (e *Engine) divergences(w *kernel.Divergences) bool {
 	s := e.streams[0]
 	done := got.each(func(lo, n int) bool {
 		p := e.part.at
-		if k := e.kept[w.Want.Version]; k != nil {
+		if k := e.kept.of[w.Want.Version]; k != nil {
 			p = k.at + 4*uint64(lo)*uint64(vocab)
 		}
 		return (named != nil || e.logits(s, p, &want, lo, n)) && e.logits(s, e.c.at, &got, lo, n) &&
@@ -90,7 +88,7 @@ func (e *Engine) divergences(w *kernel.Divergences) bool {
 			e.download(s, values(floatsOf(w.KL[lo:lo+n])), e.b.at)
 	})
 	if done = e.ended(s) && done; stays && !done {
-		e.forget(w.Want.Version)
+		e.forget(e.kept.of[w.Want.Version])
 	}
 	return done
 }

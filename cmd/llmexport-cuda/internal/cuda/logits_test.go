@@ -133,7 +133,7 @@ func TestLogitsFail(t *testing.T) {
 		for failed := true; failed; calls++ {
 			e := engine(t)
 			failed = !failAt(e, calls, func() bool { return e.Compute(w) })
-			if failed && (e.Err() == nil || e.kept[l.Version] != nil || e.Compute(w)) {
+			if failed && (e.Err() == nil || e.kept.of[l.Version] != nil || e.Compute(w)) {
 				t.Fatalf("call %d of work %d failed: no error, or logits stay, or the card was used afterwards: %v", calls, i, e.Err())
 			}
 		}

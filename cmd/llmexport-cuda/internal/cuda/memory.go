@@ -19,14 +19,6 @@ func sizeOf(n uint64) uint64 {
 	return (n + step - 1) / step * step
 }
 
-// kept is a factor that is on the card for other products.
-type kept struct {
-	buffer
-	bytes uint64 // of the factor
-	used  int64  // the product that used it last, see Spent
-	uses  int    // how much work goes on with it
-}
-
 // held is a result that stays on the card.
 type held struct {
 	buffer
@@ -75,9 +67,7 @@ func (e *Engine) within(need uint64) bool {
 	for _, h := range e.held {
 		need += h.size
 	}
-	for _, k := range e.kept {
-		need += k.size
-	}
+	need += e.kept.size
 	if e.resident != nil {
 		need += e.resident.memory.size
 	}
@@ -86,26 +76,15 @@ func (e *Engine) within(need uint64) bool {
 		e.drain()
 	}
 	for need > e.limit {
-		oldest := e.oldest(func(k *kept) bool { return k.used != e.spent.Products })
-		if oldest == 0 {
+		oldest := e.kept.oldest(e.spent.Products, 0)
+		if oldest == nil {
 			return false
 		}
-		need -= e.kept[oldest].size
-		e.release(&e.kept[oldest].buffer)
-		delete(e.kept, oldest)
+		need -= oldest.size
+		e.forget(oldest)
 		e.drain()
 	}
 	return true
-}
-
-// oldest is the version of the factor that was used least recently of those that f takes, or 0.
-func (e *Engine) oldest(f func(k *kept) bool) (oldest uint64) {
-	for version, k := range e.kept {
-		if k.uses == 0 && f(k) && (oldest == 0 || k.used < e.kept[oldest].used) {
-			oldest = version
-		}
-	}
-	return oldest
 }
 
 // idleBytes is the size of the memory that waits to be used again.
@@ -132,9 +111,8 @@ func (e *Engine) drain() {
 func (e *Engine) more(n uint64) (b buffer, ok bool) {
 	size := sizeOf(n)
 	if len(e.idle[size]) == 0 {
-		if v := e.oldest(func(k *kept) bool { return k.size == size && k.used < e.spent.Products-e.stale }); v != 0 {
-			e.release(&e.kept[v].buffer)
-			delete(e.kept, v)
+		if k := e.kept.oldest(e.spent.Products-e.stale, size); k != nil {
+			e.forget(k)
 		}
 	}
 	if len(e.idle[size]) > 0 {
@@ -203,12 +181,11 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 		return buffer{}, false
 	}
 	size := bytesOf(f, rows, k)
-	if at := e.kept[f.Version]; at != nil {
-		at.used = e.spent.Products
-		return at.buffer, at.bytes == size
+	if k := e.kept.use(f.Version, e.spent.Products); k != nil {
+		return k.buffer, k.bytes == size
 	}
 	b, ok := e.more(size)
-	if from := e.kept[f.Turned]; ok && from != nil && f.Layout == kernel.ByRow && from.bytes == 4*uint64(rows)*uint64(k) && k%4 == 0 {
+	if from := e.kept.of[f.Turned]; ok && from != nil && f.Layout == kernel.ByRow && from.bytes == 4*uint64(rows)*uint64(k) && k%4 == 0 {
 		ok = e.pack(e.streams[0], b.at, from.at, rows, k) && e.fence(e.streams[0])
 	} else {
 		ok = ok && e.bring(b.at, f, rows, k)
@@ -217,7 +194,7 @@ func (e *Engine) keep(f kernel.Factor, rows, k int) (buffer, bool) {
 		e.release(&b)
 		return buffer{}, false
 	}
-	e.kept[f.Version] = &kept{buffer: b, bytes: size, used: e.spent.Products}
+	e.kept.add(f.Version, b, size, e.spent.Products)
 	return b, true
 }
 

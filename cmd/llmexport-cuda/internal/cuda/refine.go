@@ -58,7 +58,7 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 	}
 	h, ok := e.keep(w.Hessian, w.Cols, w.Cols)
 	if ok {
-		k := e.kept[w.Hessian.Version]
+		k := e.kept.of[w.Hessian.Version]
 		k.uses++
 		defer func() { k.uses-- }()
 	}

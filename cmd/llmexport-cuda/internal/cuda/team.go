@@ -105,9 +105,9 @@ func (e *Engine) shrink() {
 
 // empty gives the driver all memory but that of results that stay, and of work that goes on.
 func (e *Engine) empty() {
-	for version, k := range e.kept {
+	for _, k := range e.kept.of {
 		if k.uses == 0 {
-			e.forget(version)
+			e.forget(k)
 		}
 	}
 	for _, b := range e.scratch() {

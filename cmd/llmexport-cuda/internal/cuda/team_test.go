@@ -119,8 +119,8 @@ func TestTeam(t *testing.T) {
 		t.Errorf("%d pieces of work were done on the card, %v", n, e.Err())
 	}
 	for i, one := range e.team.all {
-		if one.spent.Products == 0 || i > 0 && len(one.kept)+len(one.idle)+len(one.held) > 0 {
-			t.Errorf("engine %d of %d did %d pieces of work, and has memory of %d factors", i, len(e.team.all), one.spent.Products, len(one.kept))
+		if one.spent.Products == 0 || i > 0 && len(one.kept.of)+len(one.idle)+len(one.held) > 0 {
+			t.Errorf("engine %d of %d did %d pieces of work, and has memory of %d factors", i, len(e.team.all), one.spent.Products, len(one.kept.of))
 		}
 	}
 	if len(e.team.all) != seeds/2 {
