@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
@@ -39,7 +40,11 @@ func addDevice(app *cli.App) {
 		if err = before(c); err != nil {
 			return err
 		}
+		slow := time.AfterFunc(time.Second, func() {
+			zerolog.Ctx(c.Context).Info().Msg("the driver prepares the kernels for this card, which it does only once")
+		})
 		cards, err = openDevice(c.String("device"))
+		slow.Stop()
 		for _, card := range cards {
 			card.Prove()
 			zerolog.Ctx(c.Context).Debug().Stringer("card", card.Card()).Msg("large products are computed on a card")

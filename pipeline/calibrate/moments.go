@@ -25,6 +25,7 @@ type moments struct {
 	sinks   bool
 	lengths []float32
 	sorted  int
+	least   float32         // of lengths
 	shares  map[int]float32 // by which inputs that were added last were shortened, where they were
 
 	stay bool // the sums may stay on a device until stats, their only reader
@@ -162,6 +163,9 @@ func sortTail(list []float32, known int) {
 // allShort reports whether a squared length is at most sinkLength medians, without sorting: the median is one of the lengths that are large
 // enough for that if no more than those before it are not.
 func (m *moments) allShort(length float32) bool {
+	if float64(length) <= sinkLength*float64(m.least) {
+		return true
+	}
 	small := 0
 	for _, v := range m.lengths {
 		if !(float64(length) <= sinkLength*float64(v)) {
@@ -192,8 +196,11 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 	var longest float32
 	for i, v := range squares {
 		if i%tokens >= skip {
+			if len(m.lengths) == 0 {
+				m.least = v
+			}
 			m.lengths = append(m.lengths, v)
-			longest = max(longest, v)
+			m.least, longest = min(m.least, v), max(longest, v)
 		}
 	}
 	if len(m.lengths) == 0 || m.allShort(longest) {

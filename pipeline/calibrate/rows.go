@@ -17,7 +17,8 @@ import (
 type room struct {
 	mu    sync.Mutex
 	left  int64
-	spare [][]float32 // of matrices that were closed: new memory would have to be cleared first
+	spare [][]float32         // of matrices that were closed: new memory would have to be cleared first
+	pins  map[*float32]func() // what ends that a device knows of memory, or nil: it is not told of any
 }
 
 // take reserves n bytes, and reports whether there was room for them.
@@ -51,9 +52,31 @@ func (r *room) memory(n int) []float32 {
 		unused += 4 * int64(len(s))
 	}
 	if unused > r.left {
-		r.spare = nil
+		r.drop()
 	}
-	return kernel.Floats(n)
+	s := kernel.Floats(n)
+	if r.pins != nil {
+		r.pins[&s[0]] = kernel.Pin(s)
+	}
+	return s
+}
+
+// drop gives up the memory of matrices that were closed.
+func (r *room) drop() {
+	for _, s := range r.spare {
+		if unpin := r.pins[&s[0]]; unpin != nil {
+			unpin()
+			delete(r.pins, &s[0])
+		}
+	}
+	r.spare = nil
+}
+
+// close does so when all matrices have been closed.
+func (r *room) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop()
 }
 
 // rows is a matrix of activations, [n, width] float32: in memory if there is room, else in an unnamed file.

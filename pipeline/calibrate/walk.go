@@ -237,6 +237,7 @@ func (w *walk) close(all []*rows) {
 
 // run takes all windows through the model.
 func (w *walk) run(ctx context.Context) (err error) {
+	defer w.room.close()
 	defer func() { err = cmp.Or(err, w.await()) }()
 	if w.sequential {
 		w.streams = append(w.streams, &stream{lookup: cmp.Or(w.lookup, w.model)})

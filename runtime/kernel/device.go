@@ -20,6 +20,13 @@ type Device interface {
 	Room() int64
 }
 
+// Pinner is a [Device] that copies to and from memory that it was told of without a copy between.
+type Pinner interface {
+	Device
+	// Pin tells it of memory, which must stay until unpin is called. Work reads and writes it only before it returns.
+	Pin(x []float32) (unpin func())
+}
+
 // Shared is a [Device] that goroutines whose work has nothing in common may share.
 type Shared interface {
 	Device
@@ -235,6 +242,16 @@ func Room() int64 {
 		return 0
 	}
 	return device.Room()
+}
+
+// Pin tells the device of this process of memory that much work reads and writes, see [Pinner], and returns what ends this: after that the memory
+// may be given up.
+func Pin(x []float32) (unpin func()) {
+	d, ok := device.(Pinner)
+	if !ok {
+		return func() {}
+	}
+	return d.Pin(x)
 }
 
 // Apart shares the device of this process among up to n goroutines whose work has nothing in common: it does that of one while others copy or compute.

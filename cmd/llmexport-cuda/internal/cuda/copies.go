@@ -110,11 +110,39 @@ func (e *Engine) finishAll() bool {
 			return false
 		}
 	}
-	return true
+	return e.arrive()
 }
 
-// upload puts the copy of a matrix to the card into a stream. Its memory may be changed afterwards.
+// travel notes that a piece from or to pinned memory is in a stream.
+func (e *Engine) travel(stream uintptr) bool {
+	if len(e.unused) == 0 {
+		var event uintptr
+		if !e.do("cuEventCreate", e.driver.newEvent(&event, e.waits)) {
+			return false
+		}
+		e.unused = append(e.unused, event)
+	}
+	last := len(e.unused) - 1
+	e.traveled, e.unused = append(e.traveled, e.unused[last]), e.unused[:last]
+	return e.do("cuEventRecord", e.driver.record(e.traveled[len(e.traveled)-1], stream))
+}
+
+// arrive waits for all such pieces.
+func (e *Engine) arrive() bool {
+	ok := true
+	for _, event := range e.traveled {
+		ok = e.do("cuEventSynchronize", e.driver.await(event)) && ok
+	}
+	e.traveled, e.unused = e.traveled[:0], append(e.unused, e.traveled...)
+	return ok
+}
+
+// upload puts the copy of a matrix to the card into a stream. Its memory may be changed afterwards, if it is pinned not before arrive.
 func (e *Engine) upload(stream uintptr, to uint64, m matrix) bool {
+	if m.width == m.stride && m.width == m.pitch && e.pins.has(m.at[:m.lines*m.width]) {
+		e.spent.Sent += int64(m.bytes())
+		return e.do("cuMemcpyHtoDAsync", e.driver.toDevice(to, unsafe.Pointer(&m.at[0]), m.bytes(), stream)) && e.travel(stream)
+	}
 	step := e.slot / 4 / m.pitch
 	if step == 0 { // a line does not fit
 		return false
@@ -173,6 +201,10 @@ func (e *Engine) uploadNarrow(stream uintptr, to uint64, x []float32, stored ten
 
 // download puts the copy of a matrix without gaps from the card into a stream. It is there when finishAll returns.
 func (e *Engine) download(stream uintptr, m matrix, from uint64) bool {
+	if n := m.lines * m.width; m.width == m.stride && e.pins.has(m.at[:n]) {
+		e.spent.Received += 4 * int64(n)
+		return e.do("cuMemcpyDtoHAsync", e.driver.toHost(unsafe.Pointer(&m.at[0]), from, 4*uint64(n), stream)) && e.travel(stream)
+	}
 	step := e.slot / 4 / m.width
 	for i := 0; i < m.lines; i += step {
 		s, ok := e.turn(e.down)

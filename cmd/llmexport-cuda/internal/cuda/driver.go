@@ -33,6 +33,8 @@ type driver struct {
 	alloc         func(p *uint64, n uint64) int32
 	free          func(p uint64) int32
 	allocHost     func(p *unsafe.Pointer, n uint64) int32
+	pinHost       func(p unsafe.Pointer, n uint64, flags uint32) int32
+	unpinHost     func(p unsafe.Pointer) int32
 	toDevice      func(to uint64, from unsafe.Pointer, n uint64, stream uintptr) int32
 	toHost        func(to unsafe.Pointer, from, n uint64, stream uintptr) int32
 	launch        func(f uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, arguments, extra unsafe.Pointer) int32
@@ -52,6 +54,7 @@ func open(library string) (*driver, error) {
 		"cuStreamCreate": &d.newStream, "cuStreamCreateWithPriority": &d.firstStream,
 		"cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
 		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
+		"cuMemHostRegister_v2": &d.pinHost, "cuMemHostUnregister": &d.unpinHost,
 		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory,
 		"cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,
 		"cuMemcpyHtoDAsync_v2": &d.toDevice, "cuMemcpyDtoHAsync_v2": &d.toHost, "cuLaunchKernel": &d.launch,

@@ -86,7 +86,10 @@ type Engine struct {
 	taken    uint64    // bytes of work that goes on with other work
 	done     uintptr   // an event: results that stay are those of all products so far
 	up, down []*slot
-	slot     int // bytes
+	pins     *pins
+	traveled []uintptr // events: pieces from and to pinned memory have been copied
+	unused   []uintptr // events for others
+	slot     int       // bytes
 	pinned   bool
 	threads  int    // that copy, 0 is all
 	waits    uint32 // flags of events
@@ -100,7 +103,7 @@ type Engine struct {
 
 func newEngine(card Card, d *driver) *Engine {
 	return &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
-		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once)}
+		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once), pins: new(pins)}
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.
@@ -349,7 +352,7 @@ func (e *Engine) compute(w kernel.Work, least int) (done bool) {
 	case *kernel.Draws:
 		done = e.draws(w)
 	}
-	if !done {
+	if !e.arrive() || !done { // what may be changed when this returns has been copied
 		e.spent.Products--
 		return false
 	}

@@ -18,7 +18,12 @@ type Group struct {
 }
 
 // NewGroup makes cards one device.
-func NewGroup(cards []*Engine) *Group { return &Group{cards: cards, home: map[*float32]*Engine{}} }
+func NewGroup(cards []*Engine) *Group {
+	for _, card := range cards[1:] {
+		card.pins = cards[0].pins
+	}
+	return &Group{cards: cards, home: map[*float32]*Engine{}}
+}
 
 // Compute implements [kernel.Device].
 func (g *Group) Compute(w kernel.Work) bool {

@@ -1,0 +1,64 @@
+package cuda
+
+import (
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// pinnedLeast is the size of memory, in bytes, below which pinning it costs more than it saves.
+const pinnedLeast = 1 << 20
+
+// everyCard is a flag: memory is pinned for all cards of this program.
+const everyCard = 1
+
+// pins is memory of this program that the driver has pinned, so that pieces travel from and to it without a copy between. Engines share it.
+type pins struct {
+	mu      sync.RWMutex
+	list    [][]float32
+	refused bool // the driver would not pin some
+}
+
+// has reports whether all of x is pinned.
+func (p *pins) has(x []float32) bool {
+	if 4*len(x) < pinnedLeast/16 { // a copy costs less than looking
+		return false
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.ContainsFunc(p.list, func(of []float32) bool {
+		first, at := uintptr(unsafe.Pointer(&of[0])), uintptr(unsafe.Pointer(&x[0]))
+		return first <= at && at+4*uintptr(len(x)) <= first+4*uintptr(len(of))
+	})
+}
+
+// Pin implements [kernel.Pinner]. Where the driver does not pin memory, pieces are copied.
+func (e *Engine) Pin(x []float32) (unpin func()) {
+	p := e.pins
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if 4*len(x) < pinnedLeast || p.refused {
+		return func() {}
+	}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if e.driver.setCurrent(e.context) != 0 || e.driver.pinHost(unsafe.Pointer(&x[0]), 4*uint64(len(x)), everyCard) != 0 {
+		p.refused = true
+		return func() {}
+	}
+	p.list = append(p.list, x)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.list = slices.DeleteFunc(p.list, func(of []float32) bool { return &of[0] == &x[0] })
+		goruntime.LockOSThread()
+		defer goruntime.UnlockOSThread()
+		if e.driver.setCurrent(e.context) == 0 {
+			e.driver.unpinHost(unsafe.Pointer(&x[0]))
+		}
+	}
+}
+
+// Pin implements [kernel.Pinner].
+func (g *Group) Pin(x []float32) (unpin func()) { return g.cards[0].Pin(x) }
