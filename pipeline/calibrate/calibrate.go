@@ -177,11 +177,18 @@ type quantization struct {
 	stored  error      // of those before
 }
 
-// store calls f, which measures matrices that read an input, and stores them in turn. With a device, others are encoded meanwhile, until settle
+// manyThreads is how many threads are more than one piece of work keeps busy, such as rows of which each follows from those before.
+const manyThreads = 8
+
+// idles reports whether pieces of work that do not depend on each other are worth their memory at the same time: each would leave a device, or
+// threads, idle.
+func idles(threads int) bool { return kernel.HasDevice() || threads >= manyThreads }
+
+// store calls f, which measures matrices that read an input, and stores them in turn. Others may be encoded meanwhile, until settle
 // is called, as it is before anything else reads or changes what is finished. Experts that are visited at the same time are encoded with each
 // other anyway: f is called at once, and what it stores waits for its turn.
 func (q *quantization) store(in *input, f func() error) error {
-	if in.turn != nil || !kernel.HasDevice() {
+	if in.turn != nil || !idles(q.Threads) {
 		return f()
 	}
 	q.mu.Lock()

@@ -101,8 +101,8 @@ func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
 	}
 }
 
-// With a device the float stream goes on, and matrices are stored, while others are encoded, those with other specs at the same time. No file
-// shows that.
+// With many threads, or a device, the float stream goes on, and matrices are stored, while others are encoded, with a device those with other specs
+// at the same time. No file shows that.
 func TestQuantizeBesideOtherWork(t *testing.T) {
 	defer kernel.SetDevice(nil)
 	for _, name := range []string{"llama", "qwen3_moe"} {
@@ -115,8 +115,10 @@ func TestQuantizeBesideOtherWork(t *testing.T) {
 			n++
 		})
 		kernel.SetDevice(nil)
-		want, got := t.TempDir(), t.TempDir()
+		want, many, got := t.TempDir(), t.TempDir(), t.TempDir()
 		j.run(t, want)
+		j.on(manyThreads, plenty).run(t, many)
+		same(t, name+" with many threads", content(t, want), content(t, many))
 		none := someProducts(0)
 		kernel.SetDevice(&none)
 		j.run(t, got)

@@ -69,7 +69,7 @@ type walk struct {
 	wanted func(in *input) bool
 	// visit is called with every input, in order. In a sequential walk it may replace the weights of the input's linear layers.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
-	// background: no later op depends on a visit, so that the walk may go on while a device does parts of it.
+	// background: no later op depends on a visit, so that the walk may go on meanwhile.
 	background bool
 	// experts is the memory, in bytes, for experts that are visited at the same time as another one: several goroutines call wanted and
 	// visit then, which takes what is in order in turn. 0 visits one after the other.
@@ -595,12 +595,12 @@ func (w *walk) flows(t *step, in *input) bool {
 			return false
 		}
 	}
-	return w.overlaps() && w.wanted(in)
+	return kernel.HasDevice() && w.overlaps() && w.wanted(in)
 }
 
-// overlaps reports whether other work may go on while inputs of the layer are visited: a device does some of either, and the weights are in
+// overlaps reports whether other work may go on while inputs of the layer are visited: either leaves something idle, and the weights are in
 // memory.
-func (w *walk) overlaps() bool { return kernel.HasDevice() && w.holds(w.streams[0].layer) }
+func (w *walk) overlaps() bool { return idles(w.threads) && w.holds(w.streams[0].layer) }
 
 // apart reports whether the float stream may go on while inputs of the layer are visited: it shares no weights with the other one.
 func (w *walk) apart() bool { return len(w.streams) == 2 && w.overlaps() }
