@@ -55,6 +55,7 @@ func (w Windows) groups() (groups []group, largest, longest int) {
 		}
 		g.starts = append(g.starts, len(g.positions))
 		g.lengths = append(g.lengths, length)
+		g.positions, g.totals = slices.Grow(g.positions, length), slices.Grow(g.totals, length)
 		for pos := range length {
 			g.positions, g.totals = append(g.positions, pos), append(g.totals, length)
 		}
