@@ -43,7 +43,8 @@ func TestPins(t *testing.T) {
 			}
 			return whole.toHost(to, from, n, s)
 		}
-		unpin := e.Pin(memory)
+		other := engine(t)
+		unpin := NewGroup([]*Engine{e, other}).Pin(memory)
 		if small := e.Pin(make([]float32, 100)); e.pins.has(make([]float32, 1<<16)) {
 			t.Error("other memory is taken for pinned")
 		} else {
@@ -80,6 +81,9 @@ func TestPins(t *testing.T) {
 		}
 		if err := e.Settle(sums); err != nil || differ(sums, want) > 0 {
 			t.Errorf("refused %v: %d of %d sums differ: %v", refused, differ(sums, want), k*k, err)
+		}
+		if other.pins.has(x) == refused {
+			t.Errorf("refused %v: the other card of a group does not know", refused)
 		}
 		if unpin(); pinned != 0 || e.pins.has(x) || (sent > 0) == refused {
 			t.Errorf("refused %v: %d pieces traveled without a copy, and %d of memory are still pinned", refused, sent, pinned)
