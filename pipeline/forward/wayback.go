@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -39,26 +40,35 @@ type projection struct {
 	plain, at int
 }
 
-// backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h. It reports false if the
-// device does not; dh is as before then, and nothing was visited.
+// backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h, see turnedBack.
 func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []float32, v Visitor) (bool, error) {
+	return s.turnedBack(ctx, dh, h, v, func(r *course, d int) (int, bool, error) {
+		at := 0
+		for i := range branches {
+			if ok, err := r.branchBack(ctx, &branches[i], &at, i+1 < len(branches)); !ok || err != nil {
+				return 0, ok, err
+			}
+		}
+		for _, turn := range slices.Backward(r.way.turns) {
+			d = turn(d)
+		}
+		return d, true, nil
+	})
+}
+
+// turnedBack lets the device turn dh, the gradient of the result of a course that reads h, into that of h. add adds the course and its way back for
+// matrix d. It reports false if the device does not; dh is as before then, and nothing was visited.
+func (s *space) turnedBack(ctx context.Context, dh, h []float32, v Visitor, add func(r *course, d int) (dx int, ok bool, err error)) (bool, error) {
 	r := s.course(h, nil)
 	if r == nil {
 		return false, nil
 	}
 	r.way = &way{ok: true, wants: v.wants, full: v.Linear != nil, norms: v.Norm != nil}
-	d := r.fresh(s.decoder.Hidden)
-	r.Given = []kernel.Carried{{Matrix: d, Data: dh}}
-	at := 0
-	for i := range branches {
-		ok, err := r.branchBack(ctx, &branches[i], &at, i+1 < len(branches))
-		if !ok || err != nil {
-			return false, err
-		}
-	}
-	given := d
-	for i := len(r.way.turns) - 1; i >= 0; i-- {
-		d = r.way.turns[i](d)
+	given := r.fresh(s.decoder.Hidden)
+	r.Given = []kernel.Carried{{Matrix: given, Data: dh}}
+	d, ok, err := add(r, given)
+	if !ok || err != nil {
+		return false, err
 	}
 	if !r.way.ok {
 		return false, nil
