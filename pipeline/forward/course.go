@@ -77,7 +77,7 @@ func (r *course) branch(ctx context.Context, b *branch) (bool, error) {
 	if !b.adds() {
 		return false, nil
 	}
-	out, ok, err := r.output(ctx, b, 0)
+	out, ok, err := r.output(ctx, b, 0, true)
 	if !ok || err != nil {
 		return ok, err
 	}
@@ -88,21 +88,28 @@ func (r *course) branch(ctx context.Context, b *branch) (bool, error) {
 	return true, nil
 }
 
-// output adds the output of a branch for states before its scale and norm, and returns its matrix.
-func (r *course) output(ctx context.Context, b *branch, states int) (out int, ok bool, err error) {
+// output adds the output of a branch for states before its scale and norm, and returns its matrix. With a way back it is left out unless it is wanted.
+func (r *course) output(ctx context.Context, b *branch, states int, wanted bool) (out int, ok bool, err error) {
 	if e, mixed := b.block.(experts); mixed {
 		x, ok, err := r.before(b, states)
 		if !ok || err != nil {
 			return 0, ok, err
 		}
-		return r.experts(ctx, e, x)
+		return r.experts(ctx, e, x, wanted)
 	}
 	read, ok, err := r.input(ctx, b, states)
 	if !ok || err != nil {
 		return 0, ok, err
 	}
-	out = r.matrix(outputs, r.model.decoder.Hidden)
-	ok, err = r.linear(ctx, out, read, b.block.last())
+	last := b.block.last()
+	if w := r.way; w != nil {
+		block := w.block
+		w.block = func(dy int) int { return block(r.gather(read, linearBack{last, dy})) }
+	}
+	if wanted {
+		out = r.matrix(outputs, r.model.decoder.Hidden)
+		ok, err = r.linear(ctx, out, read, last)
+	}
 	return out, ok, err
 }
 
@@ -315,13 +322,14 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 	if r == nil || !b.chained() {
 		return false, nil
 	}
-	add := r.input
-	if whole {
-		add = r.output
-	}
 	var ok bool
 	var err error
-	if r.Result, ok, err = add(ctx, b, 0); !ok || err != nil {
+	if whole {
+		r.Result, ok, err = r.output(ctx, b, 0, true)
+	} else {
+		r.Result, ok, err = r.input(ctx, b, 0)
+	}
+	if !ok || err != nil {
 		return false, err
 	}
 	return r.offload(s), context.Cause(ctx)

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -104,41 +105,67 @@ func backThroughLayers(t *testing.T, m *Model, windows [][]int32) (all [][]float
 func TestWholeWindows(t *testing.T) { testOnDevice(t, false, throughLayers) }
 
 // So have gradients.
-func TestBackOnDevice(t *testing.T) {
-	testOnDevice(t, true, func(t *testing.T, m *Model, windows [][]int32) [][]float32 {
-		for i, w := range windows { // more than a block of queries, where heads share keys
-			windows[i] = slices.Repeat(w, 2)[:128]
+func TestBackOnDevice(t *testing.T) { testOnDevice(t, true, backThroughRepeated) }
+
+// backThroughRepeated repeats windows for more than a block of queries, where heads share keys.
+func backThroughRepeated(t *testing.T, m *Model, windows [][]int32) [][]float32 {
+	t.Helper()
+	for i, w := range windows {
+		windows[i] = slices.Repeat(w, 2)[:128]
+	}
+	return backThroughLayers(t, m, windows)
+}
+
+// Mixtures whose router and experts read different norms have no family whose experts devices compute.
+func TestNormedExpertsBackOnDevice(t *testing.T) {
+	d, src := openSource(t, filepath.Join(familiesDir, "qwen3_moe"))
+	mixtures := 0
+	for i := range d.Layers {
+		for _, b := range d.Layers[i] {
+			if e, ok := b.Block.(*arch.Experts); ok {
+				e.RouterNorm, e.Norm = &arch.Norm{Gamma: d.FinalNorm.Gamma, Eps: 1e-3}, &arch.Norm{Gamma: b.Norm.Gamma, Eps: 1e-2}
+				mixtures++
+			}
 		}
-		return backThroughLayers(t, m, windows)
-	})
+	}
+	if n := sameOnDevice(t, "normed", d, src, randomTokens(d.Vocab, 3, 80), true, backThroughRepeated); mixtures == 0 || n < len(d.Layers) {
+		t.Errorf("%d mixtures, %d of %d layers on a device", mixtures, n, len(d.Layers))
+	}
 }
 
 // testOnDevice compares what through returns with a device and without one, for families of which some have to be computed there.
 func testOnDevice(t *testing.T, back bool, through func(t *testing.T, m *Model, windows [][]int32) [][]float32) {
-	defer kernel.SetDevice(nil)
 	families := 0
 	eachFamily(t, func(name string, d *arch.Decoder, src tensor.Source, windows [][]int32) {
-		kernel.SetDevice(nil)
-		want := through(t, newModel(t, d, src, 2), slices.Clone(windows))
-		for _, left := range []int{0, 3, 1 << 30} {
-			device := &wholes{left: left, back: back}
-			kernel.SetDevice(device)
-			got := through(t, newModel(t, d, src, 2), slices.Clone(windows))
-			for j := range want {
-				if !slices.Equal(got[j], want[j]) {
-					t.Errorf("%s: other values with %d branches on a device, first at %d of %d", name, device.done, j, len(want))
-					break
-				}
-			}
-			if left > 3 && device.done > 0 {
-				families++
-				if testing.Verbose() {
-					t.Logf("%s: %d branches", name, device.done)
-				}
+		if n := sameOnDevice(t, name, d, src, windows, back, through); n > 0 {
+			families++
+			if testing.Verbose() {
+				t.Logf("%s: %d branches", name, n)
 			}
 		}
 	})
 	if families < 4 {
 		t.Errorf("%d families on a device", families)
 	}
+}
+
+// sameOnDevice compares that for a model, and returns what a device does of it that does not fail.
+func sameOnDevice(t *testing.T, name string, d *arch.Decoder, src tensor.Source, windows [][]int32, back bool,
+	through func(t *testing.T, m *Model, windows [][]int32) [][]float32) (done int) {
+	t.Helper()
+	defer kernel.SetDevice(nil)
+	want := through(t, newModel(t, d, src, 2), slices.Clone(windows))
+	for _, left := range []int{0, 3, 1 << 30} {
+		device := &wholes{left: left, back: back}
+		kernel.SetDevice(device)
+		got := through(t, newModel(t, d, src, 2), slices.Clone(windows))
+		for j := range want {
+			if !slices.Equal(got[j], want[j]) {
+				t.Errorf("%s: other values with %d branches on a device, first at %d of %d", name, device.done, j, len(want))
+				break
+			}
+		}
+		done = device.done
+	}
+	return done
 }

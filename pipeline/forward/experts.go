@@ -208,8 +208,22 @@ func (e experts) share(ctx context.Context, s *space, out, x, y, wide []float32)
 }
 
 func (e experts) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
-	r, err := e.choose(ctx, s, x, true)
-	return nil, func(dy []float32, v Visitor) ([]float32, error) { return e.back(ctx, s, r, x, dy, v) }, err
+	return nil, func(dy []float32, v Visitor) ([]float32, error) {
+		// Other branches of the layer may be those that devices do not compute.
+		if ok, err := s.turnedBack(ctx, dy, x, v, func(r *course, d int) (int, bool, error) {
+			if _, ok, err := r.experts(ctx, e, 0, false); !ok || err != nil {
+				return 0, ok, err
+			}
+			return r.way.block(d), true, nil
+		}); ok || err != nil {
+			return dy, err
+		}
+		r, err := e.choose(ctx, s, x, true)
+		if err != nil {
+			return nil, err
+		}
+		return e.back(ctx, s, r, x, dy, v)
+	}, nil
 }
 
 // back turns do, the gradient of the output, into that of the input x. It computes the experts again, one at a time: the

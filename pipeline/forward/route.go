@@ -180,55 +180,22 @@ func (e experts) backScores(s *space, r *routing, dWeights []float32) []float32 
 }
 
 // routeBack writes the gradients of the scores of a token to d, which has zeros: raw are the scores, scores what route has left
-// of them, and dw the gradients of the weights. With v the values of the chosen, F the Scale and S the sum of v plus Epsilon,
-//
-//	dv = F dw, or if they are normalized (F/S) (dw - dw·v/S)
-//	Softmax: d = p (dv - dv·v), over all experts or the chosen
-//	Sigmoid: d = dv v (1-v)
-//	SparseMixer: as Softmax, for each choice over the experts that its value is a share of
+// of them, and dw the gradients of the weights. Those of SparseMixer are as of Softmax, for each choice over the experts that its
+// value is a share of.
 func (e experts) routeBack(d, raw, scores []float32, chosen []int32, dw []float32) {
-	dv, sum, dot := make([]float64, len(chosen)), e.Epsilon, 0.0
-	for i, j := range chosen {
-		sum += float64(scores[j])
-		dot += float64(float64(dw[i]) * float64(scores[j]))
+	r, dv := e.routing(), make([]float64, len(chosen))
+	r.WeighBack(dv, scores, chosen, dw)
+	if e.Scoring != arch.SparseMixer {
+		r.ChooseBack(d, scores, chosen, dv)
+		return
 	}
-	factor, level, total := 1.0, 0.0, 0.0
-	if e.Scale != 0 {
-		factor = e.Scale
-	}
-	if e.Normalize {
-		factor, level = factor/sum, dot/sum
-	}
-	for i, j := range chosen {
-		dv[i] = factor * (float64(dw[i]) - level)
-		total += float64(dv[i] * float64(scores[j]))
-	}
-	switch e.Scoring {
-	case arch.Softmax:
-		for j, p := range scores {
-			d[j] = float32(-total * float64(p))
-		}
-		for i, j := range chosen {
-			d[j] = float32(float64(scores[j]) * (dv[i] - total))
-		}
-	case arch.TopKSoftmax:
-		for i, j := range chosen {
-			d[j] = float32(float64(scores[j]) * (dv[i] - total))
-		}
-	case arch.Sigmoid:
-		for i, j := range chosen {
-			v := float64(scores[j])
-			d[j] = float32(dv[i] * float64(v*(1-v)))
-		}
-	case arch.SparseMixer:
-		for i, c := range chosen {
-			m, v := float64(raw[c]), float64(scores[c])
-			for j, x := range raw {
-				if e.mixes(m, float64(x), int32(j), chosen[:i]) {
-					d[j] -= float32(float64(dv[i]*v) * float64(kernel.Exp(float64(x)-m)*v))
-				}
+	for i, c := range chosen {
+		m, v := float64(raw[c]), float64(scores[c])
+		for j, x := range raw {
+			if e.mixes(m, float64(x), int32(j), chosen[:i]) {
+				d[j] -= float32(float64(dv[i]*v) * float64(kernel.Exp(float64(x)-m)*v))
 			}
-			d[c] += float32(dv[i] * v)
 		}
+		d[c] += float32(dv[i] * v)
 	}
 }

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/effort"
@@ -13,10 +14,11 @@ type way struct {
 	block func(d int) int // adds the way back through the block that was added last, see gradient
 	turns []func(d int) int
 	seen  []visit
-	work  effort.Work // of a row, on the way back
-	full  bool        // gradients of weights are computed, too
-	norms bool        // and those of gammas
-	ok    bool        // as far as it is known
+	work  effort.Work                  // of a row, on the way back
+	wants func(l *Linear) (x, dy bool) // see Visitor
+	full  bool                         // gradients of weights are computed, too
+	norms bool                         // and those of gammas
+	ok    bool                         // as far as it is known
 }
 
 // visit is what a visitor sees: of a linear layer the matrices of its inputs, and of the gradients of its outputs, of a norm sums of gradients.
@@ -26,6 +28,9 @@ type visit struct {
 	added func() // in the place of a call, or nil
 	norm  *Norm
 	sums  []float64
+	// Of a layer of an expert x and dy are matrices of choices, or 0.
+	experts *kernel.ExpertsBackStep
+	expert  int
 }
 
 // projection is a linear layer whose result is normalised: the matrices before and after the norm.
@@ -35,26 +40,35 @@ type projection struct {
 	plain, at int
 }
 
-// backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h. It reports false if the
-// device does not; dh is as before then, and nothing was visited.
+// backOffloaded lets the device turn dh, the gradient after branches, into that before them, where the states are h, see turnedBack.
 func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []float32, v Visitor) (bool, error) {
+	return s.turnedBack(ctx, dh, h, v, func(r *course, d int) (int, bool, error) {
+		at := 0
+		for i := range branches {
+			if ok, err := r.branchBack(ctx, &branches[i], &at, i+1 < len(branches)); !ok || err != nil {
+				return 0, ok, err
+			}
+		}
+		for _, turn := range slices.Backward(r.way.turns) {
+			d = turn(d)
+		}
+		return d, true, nil
+	})
+}
+
+// turnedBack lets the device turn dh, the gradient of the result of a course that reads h, into that of h. add adds the course and its way back for
+// matrix d. It reports false if the device does not; dh is as before then, and nothing was visited.
+func (s *space) turnedBack(ctx context.Context, dh, h []float32, v Visitor, add func(r *course, d int) (dx int, ok bool, err error)) (bool, error) {
 	r := s.course(h, nil)
 	if r == nil {
 		return false, nil
 	}
-	r.way = &way{ok: true, full: v.Linear != nil, norms: v.Norm != nil}
-	d := r.fresh(s.decoder.Hidden)
-	r.Given = []kernel.Carried{{Matrix: d, Data: dh}}
-	at := 0
-	for i := range branches {
-		ok, err := r.branchBack(ctx, &branches[i], &at, i+1 < len(branches))
-		if !ok || err != nil {
-			return false, err
-		}
-	}
-	given := d
-	for i := len(r.way.turns) - 1; i >= 0; i-- {
-		d = r.way.turns[i](d)
+	r.way = &way{ok: true, wants: v.wants, full: v.Linear != nil, norms: v.Norm != nil}
+	given := r.fresh(s.decoder.Hidden)
+	r.Given = []kernel.Carried{{Matrix: given, Data: dh}}
+	d, ok, err := add(r, given)
+	if !ok || err != nil {
+		return false, err
 	}
 	if !r.way.ok {
 		return false, nil
@@ -72,7 +86,7 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 		if t.norm != nil {
 			continue
 		}
-		if v.Moments != nil {
+		if v.Moments != nil && t.experts == nil {
 			var sums []kernel.Moment
 			if sums, t.added = v.Moments(t.of, r.Rows); sums != nil {
 				for _, m := range sums {
@@ -96,32 +110,46 @@ func (s *space) backOffloaded(ctx context.Context, branches []branch, dh, h []fl
 			t.norm.visit(t.sums, v)
 		case t.added != nil:
 			t.added()
-		case v.Linear != nil:
+		case v.Linear == nil:
+		case t.experts == nil:
 			v.Linear(t.of, here[t.x], here[t.dy])
+		default:
+			if x, dy, ok := r.ofExpert(t, here); ok {
+				v.Linear(t.of, x, dy)
+			}
 		}
 	}
 	kernel.Copy(s.threads, dh, r.Out)
 	return true, context.Cause(ctx)
 }
 
+// ofExpert returns the rows of a layer of an expert, and reports whether there are any.
+func (r *course) ofExpert(t visit, here map[int][]float32) (x, dy []float32, ok bool) {
+	from, to := 0, int(t.experts.Ends[t.expert])
+	if t.expert > 0 {
+		from = int(t.experts.Ends[t.expert-1])
+	}
+	rows := func(matrix int) []float32 {
+		if matrix == 0 || here[matrix] == nil {
+			return nil
+		}
+		width := r.Widths[matrix] / t.experts.Of.Routing.TopK
+		return here[matrix][from*width : to*width]
+	}
+	return rows(t.x), rows(t.dy), to > from
+}
+
 // branchBack adds a branch for the states at, which become those after it if more follows, and its way back. It reports whether devices compute it.
 func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) (bool, error) {
-	last := b.block.last()
-	if !b.adds() || last == nil || last.Clip != nil {
+	if !b.adds() || !b.chained() {
 		return false, nil
 	}
-	before := *at
-	read, ok, err := r.input(ctx, b, before)
+	before, wanted := *at, more || b.PostNorm != nil
+	out, ok, err := r.output(ctx, b, before, wanted)
 	if !ok || err != nil {
 		return ok, err
 	}
-	block, out := r.way.block, 0
-	if more || b.PostNorm != nil {
-		out = r.fresh(r.model.decoder.Hidden)
-		if ok, err := r.linear(ctx, out, read, last); !ok || err != nil {
-			return ok, err
-		}
-	}
+	block := r.way.block
 	if more {
 		if *at, ok, err = r.normed(out, b.PostNorm); !ok || err != nil {
 			return ok, err
@@ -129,9 +157,7 @@ func (r *course) branchBack(ctx context.Context, b *branch, at *int, more bool) 
 		r.add(&kernel.AddStep{Dst: *at, Src: before})
 	}
 	r.way.turns = append(r.way.turns, func(d int) int {
-		dy := r.normBack(d, out, b.PostNorm)
-		dx := block(r.gather(read, linearBack{last, dy}))
-		dx = r.normBack(dx, before, b.Norm)
+		dx := r.normBack(block(r.normBack(d, out, b.PostNorm)), before, b.Norm)
 		r.add(&kernel.AddStep{Dst: dx, Src: d})
 		return dx
 	})

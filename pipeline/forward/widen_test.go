@@ -68,7 +68,8 @@ func TestShared(t *testing.T) {
 		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "", "Room": "",
 		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
 		"AttendStep": "steps", "GateStep": "steps", "ExpertsStep": "steps", "Vector": "steps",
-		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "Carried": "steps", "Moment": "steps", "Settle": "Offload",
+		"NormBackStep": "steps", "AttendBackStep": "steps", "GateBackStep": "steps", "ExpertsBackStep": "steps", "Carried": "steps",
+		"Moment": "steps", "Settle": "Offload",
 		"Unweighted": "Routing", "ScoreSoftmax": "Routing", "ScoreSigmoid": "Routing", "ScoreTopKSoftmax": "Routing",
 	}
 	names, err := filepath.Glob("*.go")

@@ -49,7 +49,9 @@ func (c *Chain) Multiplications() (n int) {
 		case *LinearStep:
 			n += c.Rows * c.Widths[x.Dst] * c.Widths[x.Src]
 		case *ExpertsStep:
-			n += x.multiplications(c.Rows, c.Widths[x.Src])
+			n += x.multiplications(3, c.Rows, c.Widths[x.Src])
+		case *ExpertsBackStep:
+			n += x.Of.multiplications(5, c.Rows, c.Widths[x.Of.Src])
 		}
 	}
 	return n
@@ -74,7 +76,7 @@ type Past struct {
 }
 
 // Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep], [*ExpertsStep] or [*AddStep], or of whole windows the way back
-// through one of them: a [*NormBackStep], [*AttendBackStep] or [*GateBackStep].
+// through one of them: a [*NormBackStep], [*AttendBackStep], [*GateBackStep] or [*ExpertsBackStep].
 type Step interface{ step() }
 
 // NormStep is [RMSNormRows] of runs as long as Gamma.
@@ -238,6 +240,8 @@ func (c *Chain) Do() {
 			SiLUBack(matrices[x.D], matrices[x.Matrix], matrices[x.By])
 		case *ExpertsStep:
 			x.do(matrices[x.Dst], matrices[x.Src], matrices[x.Scores], c.Rows, c.Widths[x.Src])
+		case *ExpertsBackStep:
+			x.do(matrices, c.Rows, c.Widths[x.Of.Src])
 		case *AddStep:
 			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
 		}

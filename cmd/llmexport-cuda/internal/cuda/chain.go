@@ -36,7 +36,7 @@ type spot struct {
 	spans    map[kernel.Step]uint64
 	gammas   map[kernel.Step][2]uint64 // roots of runs, and sums of gradients
 	mixture  mixture
-	tables   map[*kernel.ExpertsStep]*table
+	tables   map[kernel.Step]*table
 }
 
 // pastAt is where keys and values of an attention are.
@@ -316,6 +316,8 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 			unsafe.Pointer(&n))
 	case *kernel.ExpertsStep:
 		return e.experts(s, c, p, x)
+	case *kernel.ExpertsBackStep:
+		return e.expertsBack(s, c, p, x)
 	case *kernel.AddStep:
 		return e.sum(s, m[x.Dst], m[x.Src], c.Rows*c.Widths[x.Dst])
 	}

@@ -129,9 +129,14 @@ func (e *Engine) measureCourse(name string, c *kernel.Chain, times int) Measured
 		}
 		w.Steps = slices.Clone(c.Steps)
 		for i, step := range w.Steps {
-			if x, ok := step.(*kernel.NormBackStep); ok && x.Sums != nil {
+			switch x := step.(type) {
+			case *kernel.NormBackStep:
 				clone := *x
-				clone.Sums = make([]float64, len(x.Sums))
+				clone.Sums = slices.Clone(x.Sums)
+				w.Steps[i] = &clone
+			case *kernel.ExpertsBackStep:
+				clone := *x
+				clone.Ends = make([]int32, len(x.Ends))
 				w.Steps[i] = &clone
 			}
 		}
@@ -208,12 +213,17 @@ func (e *Engine) resultsOf(c *kernel.Chain) []float32 {
 		all = append(all, x.Data...)
 	}
 	for _, step := range c.Steps {
-		if x, ok := step.(*kernel.NormBackStep); ok {
+		switch x := step.(type) {
+		case *kernel.NormBackStep:
 			for _, v := range x.Sums {
 				for range 3 { // all bits of it
 					part := float32(v)
 					all, v = append(all, part), v-float64(part)
 				}
+			}
+		case *kernel.ExpertsBackStep:
+			for _, n := range x.Ends {
+				all = append(all, float32(n))
 			}
 		}
 	}

@@ -149,12 +149,15 @@ const (
 	crowds128
 	crowdHalves
 	mixes
+	weightBacks
+	picks
+	routeBacks
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms",
 	"rotates", "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks", "queryBacks",
 	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves", "outerHalves", "crowds", "crowds128",
-	"crowdHalves", "mixes"}
+	"crowdHalves", "mixes", "weightBacks", "picks", "routeBacks"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {

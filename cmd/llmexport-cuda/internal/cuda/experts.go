@@ -20,20 +20,20 @@ const (
 
 // routesArgument and crowd are the arguments of the kernels.
 type routesArgument struct {
-	scores, correction, gains, weights, chosen                              uint64
+	scores, correction, gains, weights, left, chosen                        uint64
 	epsilon, scale                                                          float64
 	rows, experts, choices, scoring, normalize, groups, topGroups, groupTop int32
 }
 
 type crowd struct {
 	dst, x, first, second, choices, ends uint64
-	of, n, k, split, narrow              int32
+	of, n, k, split, narrow, step        int32
 }
 
 // mixture is where a mixture has its memory, which all of a chain share.
-type mixture struct{ weights, chosen, choices, places, ends, inner, up, out, panels uint64 }
+type mixture struct{ weights, chosen, choices, places, ends, inner, up, out, panels, slopes uint64 }
 
-// table is the place of the addresses of the weights of experts: gates, ups and downs. of is what it has.
+// table is the place of the addresses of the weights of experts, see expertWeights and expertBackWeights. of is what it has.
 type table struct {
 	at uint64
 	of []uint64
@@ -41,25 +41,40 @@ type table struct {
 
 // layExperts gives out the memory of mixtures.
 func (p *spot) layExperts(l *layout, c *kernel.Chain) {
-	p.tables = map[*kernel.ExpertsStep]*table{}
-	var n, count, inner, out, panels int
+	p.tables = map[kernel.Step]*table{}
+	var n, count, inner, up, out, panels, back int
 	for _, step := range c.Steps {
-		x, ok := step.(*kernel.ExpertsStep)
-		if !ok {
+		x, tables := expertsOf(step)
+		if x == nil {
 			continue
 		}
 		choices, experts, hidden := c.Rows*x.Routing.TopK, len(x.Gate), c.Widths[x.Src]
 		n, count, inner, out = max(n, choices), max(count, experts), max(inner, choices*x.Wide), max(out, choices*hidden)
+		up = max(up, choices*x.Wide)
+		if _, ok := step.(*kernel.ExpertsBackStep); ok {
+			up, back = max(up, choices*hidden), max(back, choices)
+		}
 		panels = max(panels, (choices+experts*kernel.PanelRows)*max(hidden, x.Wide))
-		p.tables[x] = &table{at: l.take(6 * experts)}
+		p.tables[step] = &table{at: l.take(2 * tables * experts)}
 	}
-	p.mixture = mixture{l.take(n), l.take(n), l.take(n), l.take(n), l.take(count), l.take(inner), l.take(inner), l.take(out), l.take(panels)}
+	p.mixture = mixture{l.take(n), l.take(n), l.take(n), l.take(n), l.take(count), l.take(inner), l.take(up), l.take(out), l.take(panels), l.take(back)}
+}
+
+// expertsOf is the mixture of a step and the number of its matrices of an expert, or nil.
+func expertsOf(step kernel.Step) (x *kernel.ExpertsStep, tables int) {
+	switch x := step.(type) {
+	case *kernel.ExpertsStep:
+		return x, 3
+	case *kernel.ExpertsBackStep:
+		return x.Of, 5
+	}
+	return nil, 0
 }
 
 func hasExperts(c *kernel.Chain) bool {
 	return slices.ContainsFunc(c.Steps, func(s kernel.Step) bool {
-		_, ok := s.(*kernel.ExpertsStep)
-		return ok
+		x, _ := expertsOf(s)
+		return x != nil
 	})
 }
 
@@ -88,40 +103,59 @@ func (e *Engine) expertWeights(c *kernel.Chain, x *kernel.ExpertsStep) (at []uin
 	return at, true
 }
 
-// experts computes a mixture.
-func (e *Engine) experts(s uintptr, c *kernel.Chain, p *spot, x *kernel.ExpertsStep) bool {
-	weights, ok := e.expertWeights(c, x)
+// routed puts the choice of experts into a stream, and what sorts choices. left gets what is left of the scores, unless it is 0.
+func (e *Engine) routed(s uintptr, c *kernel.Chain, p *spot, x *kernel.ExpertsStep, left uint64) (a routesArgument, ok bool) {
 	correction, all := e.vector(p, x.Correction)
 	gains, both := e.vector(p, x.Gains)
-	if !ok || !all || !both || !routable(c, x) {
-		return false
+	if !all || !both || !routable(c, x) {
+		return a, false
 	}
-	t, r, m := p.tables[x], &x.Routing, &p.mixture
-	if !slices.Equal(t.of, weights) {
-		if t.of = weights; !e.upload(s, t.at, values(floatsOf(weights))) {
-			return false
-		}
-	}
-	hidden, count, n := c.Widths[x.Src], len(x.Gate), c.Rows*r.TopK
-	normalize, choices, width, of := int32(0), int32(n), int32(hidden), int32(r.TopK)
+	r, m, count := &x.Routing, &p.mixture, len(x.Gate)
+	normalize, choices := int32(0), int32(c.Rows*r.TopK)
 	if r.Normalize {
 		normalize = 1
 	}
-	a := routesArgument{p.matrices[x.Scores], correction, gains, m.weights, m.chosen, r.Epsilon, r.Scale, int32(c.Rows), int32(count), of, int32(r.Scoring),
-		normalize, int32(r.Groups), int32(r.TopGroups), int32(r.GroupTop)}
-	if !e.launch(s, routes, (c.Rows+7)/8, 1, unsafe.Pointer(&a)) || !e.launch(s, members, count, 1, unsafe.Pointer(&m.choices), unsafe.Pointer(&m.places),
-		unsafe.Pointer(&m.ends), unsafe.Pointer(&m.chosen), unsafe.Pointer(&choices)) {
+	a = routesArgument{p.matrices[x.Scores], correction, gains, m.weights, left, m.chosen, r.Epsilon, r.Scale, int32(c.Rows), int32(count), int32(r.TopK),
+		int32(r.Scoring), normalize, int32(r.Groups), int32(r.TopGroups), int32(r.GroupTop)}
+	return a, e.launch(s, routes, (c.Rows+7)/8, 1, unsafe.Pointer(&a)) && e.launch(s, members, count, 1, unsafe.Pointer(&m.choices),
+		unsafe.Pointer(&m.places), unsafe.Pointer(&m.ends), unsafe.Pointer(&m.chosen), unsafe.Pointer(&choices))
+}
+
+// tabled brings the addresses of weights to the table of a step.
+func (e *Engine) tabled(s uintptr, p *spot, step kernel.Step, weights []uint64) bool {
+	t := p.tables[step]
+	if slices.Equal(t.of, weights) {
+		return true
+	}
+	t.of = weights
+	return e.upload(s, t.at, values(floatsOf(weights)))
+}
+
+// experts computes a mixture.
+func (e *Engine) experts(s uintptr, c *kernel.Chain, p *spot, x *kernel.ExpertsStep) bool {
+	weights, ok := e.expertWeights(c, x)
+	if !ok || !e.tabled(s, p, x, weights) {
 		return false
 	}
-	gate, up, down := t.at, t.at+8*uint64(count), t.at+16*uint64(count)
-	in := crowd{m.inner, p.matrices[x.Src], gate, up, m.choices, m.ends, of, int32(x.Wide), width, 1, narrow(x.Gate[0])}
-	out := crowd{m.out, m.inner, down, 0, 0, m.ends, of, width, int32(x.Wide), 1, in.narrow}
+	if _, ok := e.routed(s, c, p, x, 0); !ok {
+		return false
+	}
+	m, hidden, count, n := &p.mixture, c.Widths[x.Src], len(x.Gate), c.Rows*x.Routing.TopK
+	width, of, gate := int32(hidden), int32(x.Routing.TopK), p.tables[x].at
+	up, down := gate+8*uint64(count), gate+16*uint64(count)
+	in := crowd{m.inner, p.matrices[x.Src], gate, up, m.choices, m.ends, of, int32(x.Wide), width, 1, narrow(x.Gate[0]), 0}
+	out := crowd{m.out, m.inner, down, 0, 0, m.ends, of, width, int32(x.Wide), 1, in.narrow, 0}
 	compute := e.few
 	if n/count >= e.crowded {
 		compute = e.many
 	}
-	return compute(s, in, out, c.Rows, count, m) && e.launch(s, mixes, c.Rows, (hidden+255)/256, unsafe.Pointer(&p.matrices[x.Dst]), unsafe.Pointer(&m.out),
-		unsafe.Pointer(&m.weights), unsafe.Pointer(&m.places), unsafe.Pointer(&width), unsafe.Pointer(&of))
+	return compute(s, in, out, c.Rows, count, m) && e.mix(s, p.matrices[x.Dst], m.out, m.weights, c.Rows, width, of, m)
+}
+
+// mix adds the rows of choices of every token, times their weights unless these are 0.
+func (e *Engine) mix(s uintptr, dst, rows, weights uint64, tokens int, width, of int32, m *mixture) bool {
+	return e.launch(s, mixes, tokens, int(width+255)/256, unsafe.Pointer(&dst), unsafe.Pointer(&rows), unsafe.Pointer(&weights), unsafe.Pointer(&m.places),
+		unsafe.Pointer(&width), unsafe.Pointer(&of))
 }
 
 // few computes experts that few tokens are routed to.
@@ -142,21 +176,25 @@ func (e *Engine) few(s uintptr, in, out crowd, rows, count int, _ *mixture) bool
 
 // many computes experts that many tokens are routed to.
 func (e *Engine) many(s uintptr, in, out crowd, rows, count int, m *mixture) bool {
-	split := (rows + 127) / 128
-	product := func(c crowd) bool {
-		c.x, c.split = m.panels, int32(split)
-		kind := crowds128
-		if c.narrow != 0 {
-			kind = crowdHalves
-		}
-		return e.launch(s, kind, int(c.n+127)/128, count*split, unsafe.Pointer(&c))
-	}
-	pack := func(c crowd) bool {
-		return e.launch(s, crowds, int(c.k+31)/32, count, unsafe.Pointer(&m.panels), unsafe.Pointer(&c))
-	}
 	up, n := in, uint64(rows)*uint64(in.of)*uint64(in.n)
 	up.dst, up.first = m.up, in.second
-	return pack(in) && product(in) && product(up) && e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m.inner), unsafe.Pointer(&m.inner),
-		unsafe.Pointer(&m.up), unsafe.Pointer(&n)) &&
-		pack(out) && product(out)
+	return e.packCrowd(s, in, count, m) && e.multiplyCrowd(s, in, rows, count, m) && e.multiplyCrowd(s, up, rows, count, m) &&
+		e.launch(s, gates, int(n+255)/256, 1, unsafe.Pointer(&m.inner), unsafe.Pointer(&m.inner), unsafe.Pointer(&m.up), unsafe.Pointer(&n)) &&
+		e.packCrowd(s, out, count, m) && e.multiplyCrowd(s, out, rows, count, m)
+}
+
+// packCrowd puts the rows of a product into panels.
+func (e *Engine) packCrowd(s uintptr, c crowd, count int, m *mixture) bool {
+	return e.launch(s, crowds, int(c.k+31)/32, count, unsafe.Pointer(&m.panels), unsafe.Pointer(&c))
+}
+
+// multiplyCrowd multiplies rows that are in panels.
+func (e *Engine) multiplyCrowd(s uintptr, c crowd, rows, count int, m *mixture) bool {
+	split := (rows + 127) / 128
+	c.x, c.split = m.panels, int32(split)
+	kind := crowds128
+	if c.narrow != 0 {
+		kind = crowdHalves
+	}
+	return e.launch(s, kind, int(c.n+127)/128, count*split, unsafe.Pointer(&c))
 }

@@ -85,6 +85,9 @@ func (g *Group) Compute(w kernel.Work) bool {
 			card := g.homeOfAll(w.Moments)
 			return card != nil && card.Compute(w)
 		}
+		if slices.ContainsFunc(w.Steps, func(s kernel.Step) bool { _, ok := s.(*kernel.ExpertsBackStep); return ok }) {
+			return g.cards[0].Compute(w) // choices of all windows are sorted, and a card has the weights
+		}
 		if slices.ContainsFunc(w.Steps, func(s kernel.Step) bool { x, ok := s.(*kernel.NormBackStep); return ok && x.Sums != nil }) {
 			break // sums of windows that follow one another
 		}

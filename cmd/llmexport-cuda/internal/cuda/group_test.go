@@ -148,6 +148,21 @@ func TestGroupWindows(t *testing.T) {
 	}
 }
 
+// A mixture of several windows and its way back have the bits of the CPU, too, with several cards.
+func TestGroupMixture(t *testing.T) {
+	g := NewGroup([]*Engine{engine(t), engine(t)})
+	for _, of := range []func(seed uint64) *kernel.Chain{func(seed uint64) *kernel.Chain { return mixtureOf(seed, true) }, mixtureBackOf} {
+		got, want := of(2), of(2)
+		for _, c := range []*kernel.Chain{got, want} {
+			c.Windows = []int{c.Rows / 2, c.Rows - c.Rows/2}
+		}
+		want.Do()
+		if !g.Compute(got) || differ(g.cards[0].resultsOf(got), g.cards[0].resultsOf(want)) > 0 {
+			t.Errorf("windows %v: not computed, or other bits", got.Windows)
+		}
+	}
+}
+
 // Two cards share out rows of logits, and keep those with a name.
 func TestGroupLogits(t *testing.T) {
 	g := NewGroup([]*Engine{engine(t), engine(t)})

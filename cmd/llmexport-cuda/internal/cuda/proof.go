@@ -11,7 +11,7 @@ import (
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
 type proofs struct {
-	feedback, descent, factor, choice, refinement, chain, whole, back, mixture, divergences, labels, draws proof
+	feedback, descent, factor, choice, refinement, chain, whole, back, mixture, mixtureBack, divergences, labels, draws proof
 }
 
 type proof struct {
@@ -44,11 +44,12 @@ func (e *Engine) proven(w kernel.Work) bool {
 	case *kernel.Refinement:
 		return e.prove(&e.proofs.refinement, func() MeasuredWork { return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, 1) })
 	case *kernel.Chain:
-		if w.Given != nil {
-			return e.prove(&e.proofs.back, func() MeasuredWork { return e.measureBack(1, 1) })
-		}
 		if hasExperts(w) && !e.prove(&e.proofs.mixture, func() MeasuredWork { return e.measureMixture(1, 1) }) {
 			return false
+		}
+		if w.Given != nil {
+			return e.prove(&e.proofs.back, func() MeasuredWork { return e.measureBack(1, 1) }) &&
+				(!hasExperts(w) || e.prove(&e.proofs.mixtureBack, func() MeasuredWork { return e.measureMixtureBack(1, 1) }))
 		}
 		if w.Windows != nil {
 			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) })

@@ -46,6 +46,9 @@ func TestProve(t *testing.T) {
 	if !e.Compute(mixtureOf(2, true)) || e.Spent().Products != 20 {
 		t.Errorf("a mixture was not done, or its samples and that of whole windows: %d pieces of work", e.Spent().Products)
 	}
+	if !e.Compute(mixtureBackOf(2)) || e.Spent().Products != 25 {
+		t.Errorf("gradients of a mixture were not computed, or their samples: %d pieces of work", e.Spent().Products)
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

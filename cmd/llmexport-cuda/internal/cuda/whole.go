@@ -54,6 +54,10 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			if _, ok := e.expertWeights(c, x); !ok || !routable(c, x) {
 				return false
 			}
+		case *kernel.ExpertsBackStep:
+			if _, ok := e.expertBackWeights(c, x); !ok || !routable(c, x.Of) {
+				return false
+			}
 		}
 	}
 	sums := make([]uint64, len(c.Moments))
@@ -197,6 +201,9 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 		case *kernel.ExpertsStep:
 			vector(x.Correction)
 			vector(x.Gains)
+		case *kernel.ExpertsBackStep:
+			vector(x.Of.Correction)
+			vector(x.Of.Gains)
 		case *kernel.RotateStep:
 			vector(x.Cos)
 			vector(x.Sin)

@@ -209,7 +209,8 @@ static void put(Stream* s, std::function<void()> f) {
 
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, ROTATES,
               ATTENDS, GATES, WHOLES, LAYERS64, LAYERS128, HALVES64, HALVES128, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS,
-              DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, INNER_HALVES, OUTER_HALVES, CROWDS, CROWDS128, CROWD_HALVES, MIXES };
+              DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, INNER_HALVES, OUTER_HALVES, CROWDS, CROWDS128, CROWD_HALVES, MIXES,
+              WEIGHT_BACKS, PICKS, ROUTE_BACKS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -228,8 +229,8 @@ int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "rotates",
                          "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks",
                          "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves",
-                         "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes"};
-  for (int i = 0; i < MIXES; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes", "weightBacks", "picks", "routeBacks"};
+  for (int i = 0; i < ROUTE_BACKS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -379,6 +380,26 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto places = arg<int*>(a, 3);
     int width = arg<int>(a, 4), of = arg<int>(a, 5);
     g = [=] { mixes(dst, rows, weights, places, width, of); };
+    break;
+  }
+  case WEIGHT_BACKS: {
+    auto dz = arg<float*>(a, 1), z = arg<float*>(a, 2), weights = arg<float*>(a, 3);
+    auto choices = arg<int*>(a, 4);
+    int count = arg<int>(a, 5), width = arg<int>(a, 6);
+    g = [=] { weightBacks(dst, dz, z, weights, choices, count, width); };
+    break;
+  }
+  case PICKS: {
+    auto src = arg<float*>(a, 1), weights = arg<float*>(a, 2);
+    auto choices = arg<int*>(a, 3);
+    int width = arg<int>(a, 4), of = arg<int>(a, 5);
+    g = [=] { picks(dst, src, weights, choices, width, of); };
+    break;
+  }
+  case ROUTE_BACKS: {
+    auto d = arg<Routes>(a, 0);
+    auto dw = arg<float*>(a, 1);
+    g = [=] { routeBacks(d, dw); };
     break;
   }
   case WHOLES: {

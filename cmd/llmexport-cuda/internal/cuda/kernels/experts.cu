@@ -7,7 +7,7 @@
 // Routes is the choice of experts by scores [rows][experts].
 struct Routes {
   const float *scores, *correction, *gains; // the latter of all experts, or null
-  float* weights;                           // [rows][choices]
+  float *weights, *left;                    // [rows][choices]; what is left of the scores, or null
   int* chosen;
   double epsilon, scale;
   int rows, experts, choices, scoring, normalize, groups, best, of; // the `best` of the groups, by the sums of the best `of` of each
@@ -120,8 +120,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) routes(Routes a) {
   for (int i = 0; i < found; i++) sum += (double)picked[warp][i];
   if (a.scoring == CHOSEN) { shares(picked[warp], found, sums[warp]); sum = 1; }
   if (a.normalize) factor /= sum + a.epsilon;
-  if (lane >= a.choices) return;
   bool whole = found == a.choices; // or fewer are numbers
+  if (a.left) {
+    float* left = a.left + (size_t)row * a.experts;
+    for (int i = lane; i < a.experts; i += 32) left[i] = s[i];
+    __syncwarp();
+    if (a.scoring == CHOSEN && whole && lane < found) left[chosen[warp][lane]] = picked[warp][lane];
+  }
+  if (lane >= a.choices) return;
   int j = whole ? chosen[warp][lane] : lane;
   float w = whole ? (float)((double)picked[warp][lane] * factor) : __uint_as_float(0x7fc00000);
   if (a.gains) w = w * a.gains[j];
@@ -151,14 +157,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) members(int* choices, int*
   if (t == THREADS - 1) ends[expert] = at;
 }
 
-// Crowd is a product of the rows of every expert by its matrix [n][k], at first[expert]. With choices row i is that of the token of choices[i].
+// Crowd is a product of the rows of every expert by its matrix [n][k], at first[expert]. With choices row i is that of the token of choices[i]. Of
+// matrices whose positions are `step` apart, unless that is 0, rows lie together.
 struct Crowd {
   float* dst;
   const float* x;
   const unsigned long long *first, *second; // the latter or null
   const int *choices, *ends;
   int of, n, k, split; // choices of a token; blocks that share the rows of an expert
-  int type;            // of the elements of matrices, see Factor
+  int type, step;      // of the elements of matrices, see Factor
 };
 
 // element is one of a matrix; with HALVES it has 16 bits.
@@ -274,12 +281,13 @@ template <bool HALVES> __device__ __forceinline__ void many(const Crowd& a) {
   if (tile * 128 >= m) return;
   long long panel = (long long)PANEL * a.k;
   Factor x = {a.x + (from / PANEL + expert) * panel, panel, PANEL, F32}, w = {(const float*)a.first[expert], panel, PANEL, a.type};
+  if (a.step) { w.panel = PANEL; w.step = a.step; }
   multiply<2, 16, 3, false, HALVES>(memory, a.dst + (size_t)from * a.n, x, w, m, a.n, a.k, a.n, WRITE, ALL, tile * 128, blockIdx.x * TN, Turn());
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 2) crowds128(Crowd a) { many<false>(a); }
 extern "C" __global__ void __launch_bounds__(THREADS, 2) crowdHalves(Crowd a) { many<true>(a); }
 
-// mixes adds the rows of a token, times their weights, in the order of the experts.
+// mixes adds the rows of a token, times their weights unless these are null, in the order of the experts.
 extern "C" __global__ void __launch_bounds__(THREADS) mixes(float* dst, const float* rows, const float* weights, const int* places, int width, int of) {
   __shared__ int at[CHOICES];
   __shared__ float by[CHOICES];
@@ -289,11 +297,67 @@ extern "C" __global__ void __launch_bounds__(THREADS) mixes(float* dst, const fl
     int rank = 0;
     for (int i = 0; i < of; i++) rank += places[i] < places[t];
     at[rank] = places[t];
-    by[rank] = weights[(size_t)blockIdx.x * of + t];
+    by[rank] = weights ? weights[(size_t)blockIdx.x * of + t] : 1.f;
   }
   __syncthreads();
   if (column >= width) return;
   float s = 0.f;
   for (int i = 0; i < of; i++) s = __fadd_rn(s, rows[(size_t)at[i] * width + column] * by[i]);
   dst[(size_t)blockIdx.x * width + column] = s;
+}
+
+// weightBacks computes gradients of weights, products of rows of z and dz [count][width], and multiplies rows of dz by the weights: a block 64 of
+// them, four threads the lanes of a product.
+extern "C" __global__ void __launch_bounds__(THREADS)
+weightBacks(float* dw, float* dz, const float* z, const float* weights, const int* choices, int count, int width) {
+  __shared__ double sums[THREADS / 4][4];
+  int t = threadIdx.x, first = blockIdx.x * (THREADS / 4), own = first + t / 4;
+  if (own < count) {
+    const float *x = z + (size_t)own * width, *y = dz + (size_t)own * width;
+    double s = 0;
+    #pragma unroll 8
+    for (int i = t % 4; i < width; i += 4) s += (double)x[i] * (double)y[i];
+    sums[t / 4][t % 4] = s;
+  }
+  __syncthreads();
+  if (own < count && t % 4 == 0) {
+    const double* s = sums[t / 4];
+    dw[choices[own]] = (float)(s[0] + s[1] + s[2] + s[3]);
+  }
+  for (int r = t / 32; r < THREADS / 4 && first + r < count; r += THREADS / 32) {
+    float *row = dz + (size_t)(first + r) * width, w = weights[choices[first + r]];
+    for (int i = t % 32; i < width; i += 32) row[i] = row[i] * w;
+  }
+}
+
+// picks copies the rows of the tokens of choices, times their weights unless these are null.
+extern "C" __global__ void __launch_bounds__(THREADS) picks(float* dst, const float* src, const float* weights, const int* choices, int width, int of) {
+  int column = blockIdx.y * THREADS + threadIdx.x, c = choices[blockIdx.x];
+  if (column >= width) return;
+  float x = src[(size_t)(c / of) * width + column];
+  dst[(size_t)blockIdx.x * width + column] = weights ? x * weights[c] : x;
+}
+
+// routeBacks turns what is left of scores into their gradients, for dw [rows][choices], those of the weights. A warp takes a token.
+extern "C" __global__ void __launch_bounds__(THREADS) routeBacks(Routes a, const float* dw) {
+  __shared__ float values[THREADS / 32][CHOICES], slopes[THREADS / 32][CHOICES];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x * (THREADS / 32) + warp, j = 0;
+  if (row >= a.rows) return;
+  float *d = a.left + (size_t)row * a.experts, *v = values[warp], *w = slopes[warp];
+  if (lane < a.choices) {
+    j = a.chosen[(size_t)row * a.choices + lane];
+    v[lane] = d[j];
+    w[lane] = dw[(size_t)row * a.choices + lane];
+    if (a.gains) w[lane] = w[lane] * a.gains[j];
+  }
+  __syncwarp();
+  double sum = a.epsilon, dot = 0, total = 0, factor = a.scale, level = 0;
+  for (int i = 0; i < a.choices; i++) { sum += (double)v[i]; dot += (double)w[i] * (double)v[i]; }
+  if (a.normalize) { factor /= sum; level = dot / sum; }
+  for (int i = 0; i < a.choices; i++) total += factor * ((double)w[i] - level) * (double)v[i];
+  for (int i = lane; i < a.experts; i += 32) d[i] = a.scoring == SOFTMAX ? (float)(-total * (double)d[i]) : 0.f;
+  __syncwarp();
+  if (lane >= a.choices) return;
+  double x = v[lane], dv = factor * ((double)w[lane] - level);
+  d[j] = (float)(a.scoring == SIGMOID ? dv * (x * (1 - x)) : a.scoring == PLAIN ? dv : x * (dv - total));
 }
