@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -80,7 +81,9 @@ type refinement struct {
 	gradient, change, product []float32     // [m, width]
 	code, kq                  []float32     // signed codes, and their products with the square [m, width]
 	fits                      []fit         // of each row, for its block
-	square                    []float32     // of the damped Hessian [width, width]
+	square, diagonal          []float32     // of the damped Hessian [width, width]
+	ordinary                  bool          // whether all of the diagonal is
+	weights                   []float32     // of a row [width]
 	packed                    kernel.Packed // the square, as factor of products with rows
 	factor                    kernel.Packed // of a product that goroutines share
 	effects                   [2]effect     // of a panel of rows, and the one before it
@@ -90,7 +93,7 @@ type refinement struct {
 type effect struct {
 	turned []float32     // change · square [refinePanel, width]
 	packed kernel.Packed // turned, as factor
-	moved  bool          // whether it is not 0
+	moved  uint32        // a bit for every row that has moved
 }
 
 // refinement returns the refinement of rows that have no codes yet.
@@ -203,7 +206,7 @@ func (r *refinement) start() {
 	m, n := r.rows, r.cols
 	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
 	r.code, r.kq, r.fits = make([]float32, m*r.width), make([]float32, m*r.width), make([]fit, m)
-	r.square = make([]float32, r.width*r.width)
+	r.square, r.diagonal, r.weights = make([]float32, r.width*r.width), make([]float32, r.width), make([]float32, r.width)
 	for i := range r.effects {
 		r.effects[i].turned = make([]float32, refinePanel*r.width)
 	}
@@ -244,9 +247,12 @@ func (r *refinement) panels(rows int, f func(from, n int)) {
 // panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
 func (r *refinement) panel(lo int) bool {
 	m, n, width := r.rows, r.cols, r.width
+	r.ordinary = true
 	for i := range width {
 		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
 		r.square[i*width+i] += r.ridge
+		r.diagonal[i] = r.square[i*width+i]
+		r.ordinary = r.ordinary && ordinary(r.diagonal[i])
 	}
 	r.packed.Resize(width, width)
 	r.packed.PackColumns(r.square, 0, width, width)
@@ -282,8 +288,10 @@ func (r *refinement) prepareMoves(lo, from, to int) {
 		code, change := r.code[row*width:(row+1)*width], r.change[row*width:(row+1)*width]
 		for i, c := range r.dst.Codes[row*r.cols+lo:][:width] {
 			code[i] = float32(c) - mid
-			change[i] = -(float32(scale*code[i]) + zero)
 		}
+		kernel.Scale(change, code, scale)
+		kernel.Shift(change, change, zero)
+		kernel.Scale(change, change, -1)
 	}
 	if width != r.feedback.block {
 		return
@@ -291,7 +299,7 @@ func (r *refinement) prepareMoves(lo, from, to int) {
 	r.packed.MulT(r.kq[from*width:], r.code[from*width:], to-from, width, width, 0, width)
 	for row := from; row < to; row++ {
 		r.fits[row] = fit{}
-		r.fits[row].curve(r.code[row*width:(row+1)*width], r.kq[row*width:], r.sums[lo:lo+width])
+		r.fits[row].curve(r.code[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[lo:lo+width])
 	}
 }
 
@@ -311,7 +319,7 @@ func (r *refinement) moveAll(lo int) bool {
 	for from := 0; from+refinePanel < r.rows; from += refinePanel {
 		next := from + refinePanel
 		below, units, unit := next+refinePanel, 0, refineRows
-		if r.effects[from/refinePanel%2].moved && below < r.rows {
+		if r.effects[from/refinePanel%2].moved != 0 && below < r.rows {
 			unit = kernel.Span(r.threads, r.rows-below, refineRows, refineLay)
 			units = (r.rows - below + unit - 1) / unit
 		}
@@ -334,7 +342,7 @@ func (r *refinement) moveAll(lo int) bool {
 // push adds to the gradients of rows lo to hi-1 what the moves of the panel that begins with row from do to them.
 func (r *refinement) push(from, lo, hi int) {
 	s, width := &r.effects[from/refinePanel%2], r.width
-	if !s.moved {
+	if s.moved == 0 {
 		return
 	}
 	s.packed.MulT(r.product[lo*width:], r.outputs[lo*r.rows+from:], hi-lo, width, r.rows, 0, width)
@@ -344,34 +352,46 @@ func (r *refinement) push(from, lo, hi int) {
 // movePanel moves the rows of the panel that begins with row from, one after the other, and reports whether anything moved.
 func (r *refinement) movePanel(lo, from int) bool {
 	s, to, width := &r.effects[from/refinePanel%2], min(from+refinePanel, r.rows), r.width
-	s.moved = false
+	s.moved = 0
 	for row := from; row < to; row++ {
+		r.follow(s, from, row)
 		turned := s.turned[(row-from)*width : (row-from+1)*width]
 		if !r.moveRow(row, lo) {
 			clear(turned)
 			continue
 		}
-		s.moved = true
+		s.moved |= 1 << (row - from)
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
-		for i := row + 1; i < to; i++ {
-			kernel.AddScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
-		}
 	}
-	if s.moved && to < r.rows {
+	if s.moved != 0 && to < r.rows {
 		s.packed.Resize(width, to-from)
 		s.packed.PackColumns(s.turned, 0, width, width)
 	}
-	return s.moved
+	return s.moved != 0
+}
+
+// follow adds to the gradient of a row what the moves of the rows before it in the panel do to it, one after the other.
+func (r *refinement) follow(s *effect, from, row int) {
+	width, outputs := r.width, r.outputs[row*r.rows+from:]
+	gradient := r.gradient[row*width : (row+1)*width]
+	for left, at := s.moved, 0; left != 0; { // runs of rows that have moved
+		skip := bits.TrailingZeros32(left)
+		lo := at + skip
+		left >>= skip
+		n := bits.TrailingZeros32(^left)
+		left >>= n
+		at = lo + n
+		kernel.AddScaledRows(gradient, s.turned[lo*width:at*width], outputs[lo:at])
+	}
 }
 
 // moveRow moves columns lo to lo+width-1 of a row, stores the change of its weights, and reports whether anything moved.
 func (r *refinement) moveRow(row, lo int) bool {
 	at := row*r.blocks + lo/r.feedback.block
 	change, code := r.change[row*r.width:(row+1)*r.width], r.code[row*r.width:(row+1)*r.width]
-	mid := float32(int(1) << (r.spec.Bits - 1))
 	scale, zero := r.terms(row, lo)
 	s, z := r.refitRow(row, lo, scale, zero)
-	moved := r.moveCodes(row, s)
+	moved := r.moveCodes(row, lo, s)
 	if s == scale && z == zero && !moved {
 		clear(change)
 		return false
@@ -380,11 +400,10 @@ func (r *refinement) moveRow(row, lo int) bool {
 	if r.dst.Zero != nil {
 		r.dst.Zero[at] = z
 	}
-	codes := r.dst.Codes[row*r.cols+lo:][:r.width]
-	for i, q := range code {
-		codes[i] = uint8(q + mid)
-		change[i] += float32(s*q) + z
-	}
+	weights := r.weights[:r.width]
+	kernel.Scale(weights, code, s)
+	kernel.Shift(weights, weights, z)
+	kernel.Add(change, change, weights)
 	return true
 }
 
@@ -408,12 +427,17 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 
 // moveCodes gives every code of a row in the panel, one after the other, the value that minimises the objective, and reports
 // whether any changed.
-func (r *refinement) moveCodes(row int, scale float32) bool {
+func (r *refinement) moveCodes(row, lo int, scale float32) (moved bool) {
 	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[row*r.width:(row+1)*r.width]
-	grad := r.gradient[row*width : (row+1)*width]
-	grid, inverse, moved := signed(r.spec.Bits), 1/scale, false
-	for i, q := range code {
-		slope, bend := grad[i], curve*r.square[i*width+i]
+	grad, diagonal := r.gradient[row*width:(row+1)*width], r.diagonal[:width]
+	grid, inverse, mid := signed(r.spec.Bits), 1/scale, float32(int(1)<<(r.spec.Bits-1))
+	// A step of less than half keeps the code. Few steps are larger, and only for those it is computed.
+	var half float32
+	if r.ordinary && ordinary(curve) && ordinary(float32(math.Abs(float64(scale)))) {
+		half = float32(math.Abs(float64(0.499 * float32(curve*scale))))
+	}
+	for i := kernel.Beyond(grad, diagonal, half); i < width; i += 1 + kernel.Beyond(grad[i+1:], diagonal[i+1:], half) {
+		q, slope, bend := code[i], grad[i], curve*diagonal[i]
 		best := grid.nearest(q - float32(slope/bend*inverse))
 		if best == q {
 			continue
@@ -423,7 +447,11 @@ func (r *refinement) moveCodes(row int, scale float32) bool {
 			continue
 		}
 		code[i], moved = best, true
+		r.dst.Codes[row*r.cols+lo+i] = uint8(best + mid)
 		kernel.AddScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
 	}
 	return moved
 }
+
+// ordinary reports whether products of three such numbers, or their inverses, are neither infinite nor denormal.
+func ordinary(x float32) bool { return x >= 0x1p-40 && x <= 0x1p40 }

@@ -2,6 +2,18 @@
 
 package kernel
 
+// addScaledRows leaves rows that are no multiple of eight, or too long for one call, to addScaled.
+func addScaledRows(dst, x, factors []float32) {
+	n := len(dst)
+	if use.avx2 && n >= 8 && n%8 == 0 && len(x) > 0 && len(x) <= elementPiece {
+		addScaledRowsSIMD(&dst[0], &x[0], &factors[0], n, len(factors))
+		return
+	}
+	for i, f := range factors {
+		addScaled(dst, x[i*n:][:n], f)
+	}
+}
+
 func peaks(x []float32) (top float32, size uint32) {
 	rest := x
 	if use.avx2 {

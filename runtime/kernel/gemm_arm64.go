@@ -5,18 +5,18 @@ package kernel
 // gemmTileRows is the number of rows of a whole tile.
 func gemmTileRows() int { return gemmTileMax }
 
-// gemmRowColumns is the number of columns that gemmRow takes.
-func gemmRowColumns() int {
-	if use.neon {
+// gemmRowColumns is the number of columns that gemmRow takes of n.
+func gemmRowColumns(n int) int {
+	if use.neon && n >= 2*PanelRows {
 		return 2 * PanelRows
 	}
 	return PanelRows
 }
 
-// gemmRow is gemmSums for one row and gemmRowColumns columns, whose panels are ldb elements apart.
+// gemmRow is gemmSums for one row and as many columns as gemmRowColumns returns for those of the tile; panels are ldb elements apart.
 func gemmRow(t *gemmTile, ldb int) {
-	if !use.neon {
-		gemmSumsGeneric(t)
+	if !use.neon || t.cols <= PanelRows {
+		gemmSums(t)
 		return
 	}
 	_, _, _ = t.c[2*PanelRows-1], t.a[t.k-1], t.b[ldb+PanelRows*t.k-1]

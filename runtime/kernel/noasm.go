@@ -48,7 +48,7 @@ func engineSiLUMul(dst, gate, up []float32) { engineSiLUMulGeneric(dst, gate, up
 func gemmTileRows() int { return gemmTileMax }
 
 // gemmRowColumns is the number of columns that gemmRow takes.
-func gemmRowColumns() int { return PanelRows }
+func gemmRowColumns(int) int { return PanelRows }
 
 func gemmRow(t *gemmTile, _ int) { gemmSumsGeneric(t) }
 
