@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,11 +14,13 @@ import (
 const chooseRows, chooseGroups = 8, 4
 
 // Of the grids around the one that a search finds, that one is taken which leaves the least of the objective after the feedback within
-// the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale.
+// the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale. Those of some rows are
+// tried at the same time, each in a lane.
 const (
 	gridTries = 3
 	scaleStep = .03
 	zeroStep  = .125
+	gridLanes = chooseRows * (2*gridTries + 2)
 )
 
 // chooser chooses the codes and grids of all rows of a refinement, row after row and in every row column after column: Babai's way
@@ -45,11 +46,22 @@ type choosing struct {
 	first, columns int       // the first position of columns, and how many
 	factor         []float32 // of these columns [columns, columns]
 	aims, drawn    []float32 // of rows, and what the errors of earlier columns take from them [rows, columns]
-	product        []float32
 	missed         []float32 // Z of all rows and these columns
-	value, trial   []float32 // what some rows choose codes for, and a copy [chooseRows, columns]
+	value          []float32 // what some rows choose codes for [chooseRows, columns]
 	importance     []float32 // the same for all rows
 	scale, zero    []float32 // of some rows
+	tries          tries
+}
+
+// tries are grids that rows try. A lane is a row, and after all rows follow those of their next grid.
+type tries struct {
+	value  []float32 // what rows choose codes for [columns, chooseRows]
+	back   []float32 // what is left of every column of the factor, from the last row to the one below the diagonal [columns, columns]
+	errors []float32 // of columns, from the last one on, in units of the factor, with the other sign [columns, gridLanes]
+
+	aim, scale, zero, inverse [gridLanes]float32
+	left                      [gridLanes]float64 // of the objective, in units of the row
+	stored                    [gridLanes]bool    // whether the grid can be stored
 }
 
 // choose chooses all codes, and the grids of blocks that are moved at once. If the search finds no grid for some block, rows are encoded
@@ -82,8 +94,9 @@ func (r *refinement) chooseOnce() (finite, lacking bool) {
 	scratch := sync.Pool{New: func() any {
 		return &choosing{
 			chooser: c, factor: make([]float32, width*width), aims: make([]float32, rows*width), drawn: make([]float32, rows*width),
-			product: make([]float32, rows*width), value: make([]float32, chooseRows*width), trial: make([]float32, width),
-			importance: make([]float32, chooseRows*width), scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
+			value: make([]float32, chooseRows*width), importance: make([]float32, chooseRows*width),
+			scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
+			tries: tries{value: make([]float32, width*chooseRows), back: make([]float32, width*width), errors: make([]float32, width*gridLanes)},
 		}
 	}}
 	pieces, blocks := (m+rows-1)/rows, (r.cols+width-1)/width
@@ -187,6 +200,11 @@ func (c *choosing) choose() {
 	for i := range width {
 		copy(c.factor[i*width:(i+1)*width], all[(c.first+i)*n+c.first:])
 	}
+	for i := range width {
+		for j := range i {
+			c.tries.back[j*width+width-1-i] = c.factor[i*width+j]
+		}
+	}
 	for i := range chooseRows {
 		copy(c.importance[i*width:(i+1)*width], c.feedback.importance[c.first:])
 	}
@@ -220,84 +238,93 @@ func (c *choosing) choose() {
 func (c *choosing) mixIn(end, from, to int) {
 	rows, width := end-c.lo, c.columns
 	if rows > 0 {
-		kernel.MatMul(c.product, c.mix[c.lo*c.rows+from:], c.missed[from*width:], rows, width, to-from, width, c.rows, width)
-		kernel.Add(c.aims[:rows*width], c.aims[:rows*width], c.product[:rows*width])
+		kernel.MatMulAdd(c.aims, c.mix[c.lo*c.rows+from:], c.missed[from*width:], rows, width, to-from, width, c.rows, width)
 	}
 }
 
 // chooseGrids chooses the grids of positions lo to hi-1 of rows, as if none of them erred.
 func (c *choosing) chooseGrids(lo, hi int) {
-	rows, width := hi-lo, c.columns
+	rows, width, t := hi-lo, c.columns, &c.tries
 	value, scale, zero := c.value[:rows*width], c.scale[:rows], c.zero[:rows]
 	difference(value, c.aims[(lo-c.lo)*width:], c.drawn[(lo-c.lo)*width:])
 	searchGrids(scale, zero, value, c.importance[:rows*width], c.spec, c.candidates)
-	for i := range scale {
-		if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
-			c.lacking.Store(true)
-			continue
-		}
-		s, z := c.better(value[i*width:(i+1)*width], c.trial[:width], scale[i], zero[i])
-		at := c.rowOrder[lo+i]*c.blocks + c.order[c.first]/c.feedback.block
-		c.dst.Scale[at] = s
-		if c.dst.Zero != nil {
-			c.dst.Zero[at] = z
+	for i := range rows {
+		for j, v := range value[i*width : (i+1)*width] {
+			t.value[j*chooseRows+i] = v
 		}
 	}
-}
-
-// better returns the best of the grids around a given one for some values.
-func (c *choosing) better(value, trial []float32, scale, zero float32) (s, z float32) {
 	round := func(v float32) float32 {
 		if c.spec.Scale == tensor.F16 {
 			return kernel.RoundF16(v)
 		}
 		return v
 	}
-	s, z = scale, zero
-	least := c.left(value, trial, s, z, math.Inf(1))
-	try := func(scale, zero float32) {
-		if !c.spec.stores(scale) || !isFinite(zero) {
-			return
+	step := func(k int) float32 { return float32((k+1)/2) * float32(2*(k%2)-1) } // 0, 1, -1, 2, -2, ...
+	var least [chooseRows]float64                                                // 0 without a grid: then no other is taken
+	try := func(first int, of func(i, k int) (scale, zero float32)) {
+		for i := range rows {
+			for k := first; k <= 2*gridTries; k++ {
+				t.scale[k*chooseRows+i], t.zero[k*chooseRows+i] = of(i, k)
+			}
 		}
-		if sum := c.left(value, trial, scale, zero, least); sum < least {
-			least, s, z = sum, scale, zero
+		c.try(rows)
+		for i := range rows {
+			for k := first; k <= 2*gridTries; k++ {
+				if at := k*chooseRows + i; t.stored[at] && (k == 0 || t.left[at] < least[i]) {
+					least[i], scale[i], zero[i] = t.left[at], t.scale[at], t.zero[at]
+				}
+			}
 		}
 	}
-	for i := range 2 * gridTries {
-		step := float32(i/2+1) * float32(1-2*(i%2)) // 1, -1, 2, -2, ...
-		try(round(scale+float32(scale*float32(step*scaleStep))), zero)
+	try(0, func(i, k int) (float32, float32) {
+		return round(scale[i] + float32(scale[i]*float32(step(k)*scaleStep))), zero[i]
+	})
+	if !c.spec.Symmetric {
+		try(1, func(i, k int) (float32, float32) {
+			return scale[i], round(zero[i] + float32(scale[i]*float32(step(k)*zeroStep)))
+		})
 	}
-	if c.spec.Symmetric {
-		return s, z
+	for i := range scale {
+		if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
+			c.lacking.Store(true)
+			continue
+		}
+		at := c.rowOrder[lo+i]*c.blocks + c.order[c.first]/c.feedback.block
+		c.dst.Scale[at] = scale[i]
+		if c.dst.Zero != nil {
+			c.dst.Zero[at] = zero[i]
+		}
 	}
-	scale = s
-	for i := range 2 * gridTries {
-		step := float32(i/2+1) * float32(1-2*(i%2))
-		try(scale, round(zero+float32(scale*float32(step*zeroStep))))
-	}
-	return s, z
 }
 
-// left is what codes of a grid leave of the objective, in units of the row, or more than most if it is more. It overwrites trial.
-func (c *choosing) left(value, trial []float32, scale, zero float32, most float64) (sum float64) {
-	copy(trial, value)
-	grid, inverse, width := signed(c.spec.Bits), 1/scale, c.columns
-	for j := width - 1; j >= 0 && !(sum > most); j-- {
-		q := grid.nearest(float32((trial[j] - zero) * inverse))
-		err := (trial[j] - (float32(scale*q) + zero)) / c.factor[j*width+j]
-		sum += float64(float64(err) * float64(err))
-		kernel.AddScaled(trial[:j], c.factor[j*width:j*width+j], -err)
+// try sets what the grids of so many rows leave of the objective.
+func (c *choosing) try(rows int) {
+	t, width := &c.tries, c.columns
+	for at := range gridLanes {
+		t.stored[at] = at%chooseRows < rows && at < gridLanes-chooseRows && c.spec.stores(t.scale[at]) && isFinite(t.zero[at])
+		if !t.stored[at] { // any other
+			t.scale[at], t.zero[at] = 1, 0
+		}
+		t.inverse[at] = 1 / t.scale[at]
 	}
-	return sum
+	clear(t.left[:])
+	for j := width - 1; j >= 0; j-- {
+		value := [chooseRows]float32(t.value[j*chooseRows:])
+		for k := 0; k < gridLanes; k += chooseRows {
+			*(*[chooseRows]float32)(t.aim[k:]) = value
+		}
+		done := width - 1 - j
+		kernel.AddScaledRows(t.aim[:], t.errors[:done*gridLanes], t.back[j*width:][:done])
+		errors := t.errors[done*gridLanes : (done+1)*gridLanes]
+		kernel.CodeErrors(errors, t.left[:], t.aim[:], t.zero[:], t.scale[:], t.inverse[:], c.factor[j*width+j], c.spec.Bits)
+	}
 }
 
 // chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1.
 func (c *choosing) chooseCodes(i, hi int) {
 	n, width, row := c.cols, c.columns, c.rowOrder[i]
 	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], c.missed[i*width:][:width]
-	for j := i + 1; j < hi; j++ {
-		kernel.AddScaled(aim, c.missed[j*width:][:width], c.mix[i*c.rows+j])
-	}
+	kernel.AddScaledRows(aim, c.missed[(i+1)*width:hi*width], c.mix[i*c.rows+i+1:i*c.rows+hi])
 	difference(value, aim, c.drawn[(i-c.lo)*width:])
 	scale, zero := c.terms(row, c.order[c.first]/c.feedback.block*c.feedback.block)
 	grid, inverse, mid := signed(c.spec.Bits), 1/scale, float32(int(1)<<(c.spec.Bits-1))

@@ -132,6 +132,128 @@ func plainRow(r *refinement, row, lo, width int, square, gradient, change []floa
 	return true
 }
 
+// plainChoice is refinement.chooseOnce for one row, one column and one grid after the other.
+func plainChoice(r *refinement) {
+	m, n, width := r.rows, r.cols, r.width
+	errors, grid, mid := make([]float32, m*n), signed(r.spec.Bits), float32(int(1)<<(r.spec.Bits-1))
+	factor := r.feedback.factor
+	for end := n; end > 0; end -= width {
+		first := max(0, end-width)
+		width := end - first
+		missed := make([]float32, m*width)
+		for hi := m; hi > 0; hi -= chooseRows {
+			lo := max(0, hi-chooseRows)
+			aims, value := make([]float32, (hi-lo)*width), make([]float32, (hi-lo)*width)
+			for i := range hi - lo {
+				for j := range width {
+					aims[i*width+j] = r.target[r.rowOrder[lo+i]*n+r.order[first+j]]
+				}
+			}
+			for to := m; to > hi; to -= chooseRows {
+				kernel.MatMul(value, r.mix[lo*m+to-chooseRows:], missed[(to-chooseRows)*width:], hi-lo, width, chooseRows, width, m, width)
+				kernel.Add(aims, aims, value)
+			}
+			drawn := make([]float32, (hi-lo)*width)
+			if end < n {
+				kernel.MatMul(drawn, errors[lo*n+end:], factor[end*n+first:], hi-lo, width, n-end, width, n, n)
+			}
+			difference(value, aims, drawn)
+			for i := hi - 1; i >= lo && r.choosesGrids(); i-- {
+				plainGrid(r, r.rowOrder[i], first, width, value[(i-lo)*width:(i-lo+1)*width])
+			}
+			for i := hi - 1; i >= lo; i-- {
+				aim, row := aims[(i-lo)*width:(i-lo+1)*width], r.rowOrder[i]
+				for j := i + 1; j < hi; j++ {
+					kernel.AddScaled(aim, missed[j*width:(j+1)*width], r.mix[i*m+j])
+				}
+				value := value[:width]
+				difference(value, aim, drawn[(i-lo)*width:])
+				scale, zero := r.terms(row, r.order[first]/r.block*r.block)
+				inverse := 1 / scale
+				for j := width - 1; j >= 0; j-- {
+					q := grid.nearest(float32((value[j] - zero) * inverse))
+					hat := float32(scale*q) + zero
+					err := (value[j] - hat) / factor[(first+j)*n+first+j]
+					r.dst.Codes[row*n+r.order[first+j]], missed[i*width+j], errors[i*n+first+j] = uint8(q+mid), hat-aim[j], err
+					kernel.AddScaled(value[:j], factor[(first+j)*n+first:][:j], -err)
+				}
+			}
+		}
+	}
+}
+
+// plainGrid chooses the grid of a row and a block.
+func plainGrid(r *refinement, row, first, width int, value []float32) {
+	scale, zero, at := make([]float32, 1), make([]float32, 1), row*r.blocks+r.order[first]/r.block
+	searchGrids(scale, zero, value, r.importance[first:first+width], r.spec, r.candidates)
+	if !r.spec.stores(scale[0]) || !isFinite(zero[0]) {
+		return
+	}
+	left := func(scale, zero float32) (sum float64) {
+		grid, inverse, trial := signed(r.spec.Bits), 1/scale, slices.Clone(value)
+		for j := width - 1; j >= 0; j-- {
+			row := r.feedback.factor[(first+j)*r.cols+first:][:j+1]
+			err := (trial[j] - (float32(scale*grid.nearest(float32((trial[j]-zero)*inverse))) + zero)) / row[j]
+			sum += float64(float64(err) * float64(err))
+			kernel.AddScaled(trial[:j], row[:j], -err)
+		}
+		return sum
+	}
+	round := func(v float32) float32 {
+		if r.spec.Scale == tensor.F16 {
+			return kernel.RoundF16(v)
+		}
+		return v
+	}
+	s, z := scale[0], zero[0]
+	least := left(s, z)
+	try := func(scale, zero float32) {
+		if r.spec.stores(scale) && isFinite(zero) && left(scale, zero) < least {
+			least, s, z = left(scale, zero), scale, zero
+		}
+	}
+	steps := []float32{1, -1, 2, -2, 3, -3}
+	for _, step := range steps {
+		try(round(scale[0]+float32(scale[0]*float32(step*scaleStep))), zero[0])
+	}
+	chosen := s
+	for _, step := range steps {
+		if !r.spec.Symmetric {
+			try(chosen, round(zero[0]+float32(chosen*float32(step*zeroStep))))
+		}
+	}
+	if r.dst.Scale[at] = s; r.dst.Zero != nil {
+		r.dst.Zero[at] = z
+	}
+}
+
+// Choices have the codes and the grids of those that try one after the other, for any number of threads.
+func TestChoicesArePlain(t *testing.T) {
+	r := rand.New(rand.NewPCG(73, 74))
+	for _, s := range []Spec{{4, 64, false, tensor.F16}, {2, 32, false, tensor.F16}, {8, 128, true, tensor.F32}, {3, WholeRow, false, tensor.F16}} {
+		for _, rows := range []int{1, 8, 31, 41, 100} {
+			cols := 256
+			if s.Block == WholeRow {
+				cols = descentPanel + 40
+			}
+			in, w := statsOf(cols, 512), gaussian(rows, cols, r.Uint64())
+			outputs := &Stats{Cols: rows, Tokens: 1 << 20, Hessian: hessian(rows, 4*rows, r.Uint64())}
+			chosen := func(threads int, choose func(r *refinement)) Blocks {
+				r, first := refinementOf(t, s, w, in, outputs, threads)
+				r.restore(first)
+				choose(r)
+				return r.dst
+			}
+			want := chosen(1, plainChoice)
+			for _, threads := range []int{1, 2, 3, 7} {
+				if got := chosen(threads, func(r *refinement) { r.chooseOnce() }); !sameBlocks(got, want) {
+					t.Errorf("%v, %d rows, %d threads: other codes or grids", s, rows, threads)
+				}
+			}
+		}
+	}
+}
+
 // Sweeps have the codes, the grids and the errors of those that do one thing after the other, for any number of threads.
 func TestSweepsArePlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(71, 72))
