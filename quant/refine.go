@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -78,22 +80,26 @@ type refinement struct {
 	rowOrder []int     // row of every position; the last position comes first
 	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
-	gradient, change, product []float32     // [m, width]
-	code, kq                  []float32     // signed codes, and their products with the square [m, width]
-	fits                      []fit         // of each row, for its block
-	square, diagonal          []float32     // of the damped Hessian [width, width]
-	ordinary                  bool          // whether all of the diagonal is
-	weights                   []float32     // of a row [width]
-	packed                    kernel.Packed // the square, as factor of products with rows
-	factor                    kernel.Packed // of a product that goroutines share
-	effects                   [2]effect     // of a panel of rows, and the one before it
+	gradient, change, turned []float32     // [m, width]; turned is change · square
+	spread                   []float32     // what changes of all rows do to each row [m, width]
+	code, kq                 []float32     // signed codes, and their products with the square [m, width]
+	fits                     []fit         // of each row, for its block
+	square, diagonal         []float32     // of the damped Hessian [width, width]
+	ordinary                 bool          // whether all of the diagonal is
+	weights                  []float32     // of a row [width]
+	packed                   kernel.Packed // the square, as factor of products with rows
+
+	moved   []uint32     // of panels of rows: a bit for every row that has moved
+	done    atomic.Int32 // panels of rows
+	pushes  []lane       // what panels of rows know of those before them
+	spreads []lane       // segments of the sums of spread, each lane for so many rows
+	unit    int
 }
 
-// effect is what a panel of rows passes on to the rows below it.
-type effect struct {
-	turned []float32     // change · square [refinePanel, width]
-	packed kernel.Packed // turned, as factor
-	moved  uint32        // a bit for every row that has moved
+// lane is work in steps, which are done in their order, each by any goroutine.
+type lane struct {
+	done atomic.Int32 // how many are; -1 while a goroutine is at it
+	_    [60]byte     // lanes do not share a line of the cache
 }
 
 // refinement returns the refinement of rows that have no codes yet.
@@ -165,7 +171,7 @@ func (r *refinement) point() error {
 	r.target, r.pulled = kernel.Floats(m*n), kernel.Floats(m*n)
 	multiplied := r.multiplyOffload(r.target, r.w)
 	failed := make([]error, m)
-	r.each(0, m, func(lo, hi int) {
+	r.each(func(lo, hi int) {
 		b := &batch{rows: hi - lo, dst: r.dst.Slice(lo, hi, m), target: r.target[lo*n : hi*n], work: r.pulled[lo*n : hi*n]}
 		failed[lo] = r.prepare(b, r.w.Slice(lo, hi), multiplied, lo)
 	})
@@ -175,7 +181,7 @@ func (r *refinement) point() error {
 // mistake computes E.
 func (r *refinement) mistake() {
 	m, n := r.rows, r.cols
-	r.each(0, m, func(lo, hi int) {
+	r.each(func(lo, hi int) {
 		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
 		subtract(r.pulled[lo*n:hi*n], r.target[lo*n:])
 	})
@@ -204,19 +210,21 @@ func (r *refinement) run() {
 // start computes (G + r I) E.
 func (r *refinement) start() {
 	m, n := r.rows, r.cols
-	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
-	r.code, r.kq, r.fits = make([]float32, m*r.width), make([]float32, m*r.width), make([]fit, m)
-	r.square, r.diagonal, r.weights = make([]float32, r.width*r.width), make([]float32, r.width), make([]float32, r.width)
-	for i := range r.effects {
-		r.effects[i].turned = make([]float32, refinePanel*r.width)
+	for _, p := range []*[]float32{&r.gradient, &r.change, &r.turned, &r.spread, &r.code, &r.kq} {
+		*p = make([]float32, m*r.width)
 	}
+	r.square, r.diagonal, r.weights = make([]float32, r.width*r.width), make([]float32, r.width), make([]float32, r.width)
+	r.fits, r.moved, r.pushes = make([]fit, m), make([]uint32, r.panels()), make([]lane, r.panels())
+	r.unit = kernel.Span(max(1, r.threads), m, refineRows, refineLay)
+	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
 	for at := 0; at < n; at += r.width {
 		width := min(r.width, n-at)
 		for i := range m {
 			copy(r.change[i*width:(i+1)*width], r.pulled[i*n+at:])
 		}
-		r.pack(r.change, m, width)
-		r.each(0, m, func(lo, hi int) { r.factor.MulT(r.pulled[lo*n+at:], r.outputs[lo*m:], hi-lo, n, m, 0, width) })
+		r.each(func(lo, hi int) {
+			kernel.MatMul(r.pulled[lo*n+at:], r.outputs[lo*m:], r.change, hi-lo, width, m, n, m, width)
+		})
 	}
 }
 
@@ -224,29 +232,18 @@ func (r *refinement) start() {
 // rows.
 const refineRows, refineLay = 64, 4
 
-// each calls f for runs of rows from lo to hi-1, in parallel.
-func (r *refinement) each(lo, hi int, f func(lo, hi int)) {
-	if lo < hi {
-		unit := kernel.Span(r.threads, hi-lo, refineRows, refineLay)
-		kernel.Parallel(r.threads, (hi-lo+unit-1)/unit, func(a, z int) { f(lo+a*unit, min(lo+z*unit, hi)) })
-	}
+// each calls f for runs of rows, lo to hi-1, in parallel.
+func (r *refinement) each(f func(lo, hi int)) {
+	unit := kernel.Span(max(1, r.threads), r.rows, refineRows, refineLay)
+	kernel.Parallel(r.threads, (r.rows+unit-1)/unit, func(a, z int) { f(a*unit, min(z*unit, r.rows)) })
 }
 
-// pack makes x [rows, width] the right-hand side of products.
-func (r *refinement) pack(x []float32, rows, width int) {
-	r.factor.Resize(width, rows)
-	r.panels(width, func(from, n int) { r.factor.PackColumns(x, from, n, width) })
-}
-
-// panels calls f for the panels of a factor of so many rows: the first row, and how many.
-func (r *refinement) panels(rows int, f func(from, n int)) {
-	const panel = kernel.PanelRows
-	kernel.Parallel(r.threads, (rows+panel-1)/panel, func(a, z int) { f(a*panel, min(z*panel, rows)-a*panel) })
-}
+// panels is the number of panels of rows.
+func (r *refinement) panels() int { return (r.rows + refinePanel - 1) / refinePanel }
 
 // panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
 func (r *refinement) panel(lo int) bool {
-	m, n, width := r.rows, r.cols, r.width
+	n, width := r.cols, r.width
 	r.ordinary = true
 	for i := range width {
 		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
@@ -256,27 +253,14 @@ func (r *refinement) panel(lo int) bool {
 	}
 	r.packed.Resize(width, width)
 	r.packed.PackColumns(r.square, 0, width, width)
-	r.factor.Resize(width, n)
-	r.panels(width, func(from, rows int) { r.factor.PackRows(r.hessian[(lo+from)*n:], from, rows, n) })
-	r.each(0, m, func(from, to int) {
-		r.factor.MulT(r.gradient[from*width:], r.pulled[from*n:], to-from, width, n, 0, width)
+	r.each(func(from, to int) {
+		kernel.MatMul(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo:], to-from, width, n, width, n, n)
 		for i := from; i < to; i++ {
 			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
 		}
 		r.prepareMoves(lo, from, to)
 	})
-	if !r.moveAll(lo) {
-		return false
-	}
-	r.pack(r.change, m, width)
-	r.each(0, m, func(from, to int) {
-		r.factor.MulT(r.product[from*width:], r.outputs[from*m:], to-from, width, m, 0, width)
-		for i := from; i < to; i++ {
-			at := r.pulled[i*n+lo:][:width]
-			kernel.Add(at, at, r.product[i*width:(i+1)*width])
-		}
-	})
-	return true
+	return r.moveAll(lo)
 }
 
 // prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
@@ -312,76 +296,155 @@ func (r *refinement) terms(row, lo int) (scale, zero float32) {
 	return r.dst.Scale[at], zero
 }
 
-// moveAll moves columns lo to lo+width-1 of all rows, and reports whether anything moved. While one thread moves the rows of a panel, one
-// after the other, the others let the rows below it know what the panel before it did.
+// moveAll moves columns lo to lo+width-1 of all rows, and reports whether anything moved. While one thread moves the rows, one after the
+// other, the others let the rows below know what panels of rows did, and all rows what segments of sums of them did.
 func (r *refinement) moveAll(lo int) bool {
-	moved := r.movePanel(lo, 0)
-	for from := 0; from+refinePanel < r.rows; from += refinePanel {
-		next := from + refinePanel
-		below, units, unit := next+refinePanel, 0, refineRows
-		if r.effects[from/refinePanel%2].moved != 0 && below < r.rows {
-			unit = kernel.Span(r.threads, r.rows-below, refineRows, refineLay)
-			units = (r.rows - below + unit - 1) / unit
-		}
-		kernel.Parallel(r.threads, 1+units, func(u, end int) {
-			for ; u < end; u++ {
-				if u > 0 {
-					r.push(from, below+(u-1)*unit, min(below+u*unit, r.rows))
-					continue
-				}
-				r.push(from, next, min(below, r.rows))
-				if r.movePanel(lo, next) {
-					moved = true
-				}
+	for i := range r.pushes {
+		r.pushes[i].done.Store(0)
+	}
+	for i := range r.spreads {
+		r.spreads[i].done.Store(0)
+	}
+	r.done.Store(0)
+	threads := max(1, r.threads)
+	kernel.Parallel(threads, threads, func(u, end int) {
+		for ; u < end; u++ {
+			if u == 0 {
+				r.chain(lo)
 			}
-		})
-	}
-	return moved
+			r.help(lo)
+		}
+	})
+	return r.any()
 }
 
-// push adds to the gradients of rows lo to hi-1 what the moves of the panel that begins with row from do to them.
-func (r *refinement) push(from, lo, hi int) {
-	s, width := &r.effects[from/refinePanel%2], r.width
-	if s.moved == 0 {
-		return
+// patience is how often a thread looks for work while another one moves rows. With a CPU of its own that one takes less time.
+const patience = 5000
+
+// help does what there is to do besides moving rows, until there is no more, or the thread that moves them seems to have no CPU.
+func (r *refinement) help(lo int) {
+	for i := 0; i < patience; {
+		switch done := int(r.done.Load()); {
+		case r.pushAhead(done), r.spreadOut(lo, done):
+			i = 0
+		case done == r.panels():
+			return
+		default:
+			kernel.Pause(i)
+			i++
+		}
 	}
-	s.packed.MulT(r.product[lo*width:], r.outputs[lo*r.rows+from:], hi-lo, width, r.rows, 0, width)
-	kernel.Add(r.gradient[lo*width:hi*width], r.gradient[lo*width:hi*width], r.product[lo*width:hi*width])
 }
 
-// movePanel moves the rows of the panel that begins with row from, one after the other, and reports whether anything moved.
-func (r *refinement) movePanel(lo, from int) bool {
-	s, to, width := &r.effects[from/refinePanel%2], min(from+refinePanel, r.rows), r.width
-	s.moved = 0
+// any reports whether any row has moved.
+func (r *refinement) any() bool {
+	return slices.ContainsFunc(r.moved, func(rows uint32) bool { return rows != 0 })
+}
+
+// chain moves all panels of rows. It does not wait for threads that have not begun with what it needs.
+func (r *refinement) chain(lo int) {
+	for k := range r.panels() {
+		for i := 0; !r.pushes[k].advance(k, func(at int) { r.push(k, at, k) }); i++ {
+			kernel.Pause(i)
+		}
+		r.movePanel(lo, k)
+		r.done.Store(int32(k) + 1)
+	}
+}
+
+// advance calls f with the number of steps that are done, for f to do those up to end-1. It reports whether these are done, and not whether
+// another goroutine is at it.
+func (l *lane) advance(end int, f func(at int)) bool {
+	at := l.done.Load()
+	if at < 0 || at < int32(end) && !l.done.CompareAndSwap(at, -1) {
+		return false
+	}
+	if at < int32(end) {
+		f(int(at))
+		l.done.Store(int32(end))
+	}
+	return true
+}
+
+// pushAhead lets a panel of rows know what the panels that are done did, if it is not the next one, and reports whether there was one.
+func (r *refinement) pushAhead(done int) bool {
+	for k := done + 1; k < r.panels(); k++ {
+		if at := r.pushes[k].done.Load(); at >= 0 && at < int32(done) && r.pushes[k].advance(done, func(at int) { r.push(k, at, done) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// push adds to the gradients of panel k of rows what the moves of panels from to to-1 do to them, one after the other.
+func (r *refinement) push(k, from, to int) {
+	m, width, row := r.rows, r.width, k*refinePanel
+	for ; from < to; from++ {
+		end := from // of a run of panels that have moved
+		for end < to && r.moved[end] != 0 {
+			end++
+		}
+		kernel.MatMulAddSpans(r.gradient[row*width:], r.outputs[row*m+from*refinePanel:], r.turned[from*refinePanel*width:],
+			min(refinePanel, m-row), width, (end-from)*refinePanel, width, m, width, refinePanel)
+		from = end
+	}
+}
+
+// spreadOut adds to what changes do to all rows those segments of the sums whose rows are done, for some rows, and reports whether there
+// were any. With the last one the errors change.
+func (r *refinement) spreadOut(lo, done int) bool {
+	m, width := r.rows, r.width
+	ready, all := done*refinePanel/kernel.Segment, (m+kernel.Segment-1)/kernel.Segment
+	if done == r.panels() {
+		ready = all
+	}
+	for u := range r.spreads {
+		l := &r.spreads[u]
+		from, to := u*r.unit, min((u+1)*r.unit, m)
+		if at := l.done.Load(); at >= 0 && at < int32(ready) && l.advance(ready, func(at int) {
+			multiply, first := kernel.MatMul, at*kernel.Segment
+			if at > 0 {
+				multiply = kernel.MatMulAdd
+			}
+			multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
+			for i := from; i < to && ready == all && r.any(); i++ {
+				at := r.pulled[i*r.cols+lo:][:width]
+				kernel.Add(at, at, r.spread[i*width:(i+1)*width])
+			}
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// movePanel moves the rows of panel k, one after the other.
+func (r *refinement) movePanel(lo, k int) {
+	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.width
+	r.moved[k] = 0
 	for row := from; row < to; row++ {
-		r.follow(s, from, row)
-		turned := s.turned[(row-from)*width : (row-from+1)*width]
+		r.follow(k, row)
+		turned := r.turned[row*width : (row+1)*width]
 		if !r.moveRow(row, lo) {
 			clear(turned)
 			continue
 		}
-		s.moved |= 1 << (row - from)
+		r.moved[k] |= 1 << (row - from)
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
 	}
-	if s.moved != 0 && to < r.rows {
-		s.packed.Resize(width, to-from)
-		s.packed.PackColumns(s.turned, 0, width, width)
-	}
-	return s.moved != 0
 }
 
-// follow adds to the gradient of a row what the moves of the rows before it in the panel do to it, one after the other.
-func (r *refinement) follow(s *effect, from, row int) {
-	width, outputs := r.width, r.outputs[row*r.rows+from:]
-	gradient := r.gradient[row*width : (row+1)*width]
-	for left, at := s.moved, 0; left != 0; { // runs of rows that have moved
+// follow adds to the gradient of a row of panel k what the moves of the rows before it in the panel do to it, one after the other.
+func (r *refinement) follow(k, row int) {
+	width, at := r.width, k*refinePanel
+	gradient, outputs := r.gradient[row*width:(row+1)*width], r.outputs[row*r.rows:]
+	for left := r.moved[k]; left != 0; { // runs of rows that have moved
 		skip := bits.TrailingZeros32(left)
-		lo := at + skip
-		left >>= skip
-		n := bits.TrailingZeros32(^left)
-		left >>= n
-		at = lo + n
-		kernel.AddScaledRows(gradient, s.turned[lo*width:at*width], outputs[lo:at])
+		n := bits.TrailingZeros32(^(left >> skip))
+		at += skip
+		kernel.AddScaledRows(gradient, r.turned[at*width:(at+n)*width], outputs[at:at+n])
+		at += n
+		left >>= skip + n
 	}
 }
 

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -17,7 +18,7 @@ func BenchmarkMoves(b *testing.B) {
 		in, w := statsOf(cols, 2048), gaussian(rows, cols, 5)
 		outputs := &Stats{Cols: rows, Tokens: 1 << 20, Hessian: hessian(rows, 2048, 9)}
 		l, _ := s.Layout(rows, cols)
-		for _, threads := range []int{1, 2} {
+		for threads := 1; threads <= max(2, runtime.NumCPU()); threads *= 2 {
 			of := func() *refinement {
 				e, err := NewGPTQ().Prepare(s, cols, in, threads)
 				if err != nil {
