@@ -244,15 +244,7 @@ func (r *refinement) panels() int { return (r.rows + refinePanel - 1) / refinePa
 // panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
 func (r *refinement) panel(lo int) bool {
 	n, width := r.cols, r.width
-	r.ordinary = true
-	for i := range width {
-		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
-		r.square[i*width+i] += r.ridge
-		r.diagonal[i] = r.square[i*width+i]
-		r.ordinary = r.ordinary && ordinary(r.diagonal[i])
-	}
-	r.packed.Resize(width, width)
-	r.packed.PackColumns(r.square, 0, width, width)
+	r.squareOf(lo)
 	r.each(func(from, to int) {
 		kernel.MatMul(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo:], to-from, width, n, width, n, n)
 		for i := from; i < to; i++ {
@@ -261,6 +253,20 @@ func (r *refinement) panel(lo int) bool {
 		r.prepareMoves(lo, from, to)
 	})
 	return r.moveAll(lo)
+}
+
+// squareOf lays out the square of the damped Hessian whose first column is lo.
+func (r *refinement) squareOf(lo int) {
+	width := r.width
+	r.ordinary = true
+	for i := range width {
+		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*r.cols+lo:])
+		r.square[i*width+i] += r.ridge
+		r.diagonal[i] = r.square[i*width+i]
+		r.ordinary = r.ordinary && ordinary(r.diagonal[i])
+	}
+	r.packed.Resize(width, width)
+	r.packed.PackColumns(r.square, 0, width, width)
 }
 
 // prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
@@ -418,33 +424,40 @@ func (r *refinement) spreadOut(lo, done int) bool {
 	return false
 }
 
-// movePanel moves the rows of panel k, one after the other.
+// movePanel moves the rows of panel k, one after the other. While a product with one row is computed, which takes as long as its sums, the
+// next row learns what the rows before that one did.
 func (r *refinement) movePanel(lo, k int) {
 	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.width
 	r.moved[k] = 0
 	for row := from; row < to; row++ {
-		r.follow(k, row)
+		moved := r.moveRow(row, lo)
+		if row+1 < to {
+			r.follow(r.moved[k], from, row+1)
+		}
 		turned := r.turned[row*width : (row+1)*width]
-		if !r.moveRow(row, lo) {
+		if !moved {
 			clear(turned)
 			continue
 		}
 		r.moved[k] |= 1 << (row - from)
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
+		if row+1 < to {
+			kernel.AddScaled(r.gradient[(row+1)*width:(row+2)*width], turned, r.outputs[(row+1)*r.rows+row])
+		}
 	}
 }
 
-// follow adds to the gradient of a row of panel k what the moves of the rows before it in the panel do to it, one after the other.
-func (r *refinement) follow(k, row int) {
-	width, at := r.width, k*refinePanel
+// follow adds to the gradient of a row what the moves of some rows from at on do to it, one after the other.
+func (r *refinement) follow(moved uint32, at, row int) {
+	width := r.width
 	gradient, outputs := r.gradient[row*width:(row+1)*width], r.outputs[row*r.rows:]
-	for left := r.moved[k]; left != 0; { // runs of rows that have moved
-		skip := bits.TrailingZeros32(left)
-		n := bits.TrailingZeros32(^(left >> skip))
+	for moved != 0 { // runs of rows that have moved
+		skip := bits.TrailingZeros32(moved)
+		n := bits.TrailingZeros32(^(moved >> skip))
 		at += skip
 		kernel.AddScaledRows(gradient, r.turned[at*width:(at+n)*width], outputs[at:at+n])
 		at += n
-		left >>= skip + n
+		moved >>= skip + n
 	}
 }
 

@@ -29,21 +29,17 @@ func gemmRowColumns(n int) int {
 	return PanelRows
 }
 
-// gemmRow is gemmSums for one row and as many columns as gemmRowColumns returns for those of the tile; panels are ldb elements apart.
-func gemmRow(t *gemmTile, ldb int) {
-	if !use.avx2 || t.cols <= PanelRows {
-		gemmSums(t)
-		return
-	}
-	_, _, _ = t.c[t.cols-1], t.a[t.k-1], t.b[(t.cols/PanelRows-1)*ldb+PanelRows*t.k-1]
-	c, a, b := &t.c[0], &t.a[0], &t.b[0]
+// gemmRow computes a segment of one row for as many columns as gemmRowColumns returns, more than a panel: c = a · b, or c += a · b. Panels
+// of b are ldb elements apart.
+func gemmRow(c, a, b []float32, ldb int, add bool) {
+	_ = b[(len(c)/PanelRows-1)*ldb+PanelRows*len(a)-1]
 	switch {
-	case t.cols == 4*PanelRows:
-		gemm1x128AVX512(c, a, b, t.k, ldb, t.add)
+	case len(c) == 4*PanelRows:
+		gemm1x128AVX512(&c[0], &a[0], &b[0], len(a), ldb, add)
 	case use.avx512:
-		gemm1x64AVX512(c, a, b, t.k, ldb, t.add)
+		gemm1x64AVX512(&c[0], &a[0], &b[0], len(a), ldb, add)
 	default:
-		gemm1x64AVX2(c, a, b, t.k, ldb, t.add)
+		gemm1x64AVX2(&c[0], &a[0], &b[0], len(a), ldb, add)
 	}
 }
 

@@ -13,14 +13,11 @@ func gemmRowColumns(n int) int {
 	return PanelRows
 }
 
-// gemmRow is gemmSums for one row and as many columns as gemmRowColumns returns for those of the tile; panels are ldb elements apart.
-func gemmRow(t *gemmTile, ldb int) {
-	if !use.neon || t.cols <= PanelRows {
-		gemmSums(t)
-		return
-	}
-	_, _, _ = t.c[2*PanelRows-1], t.a[t.k-1], t.b[ldb+PanelRows*t.k-1]
-	gemm1x64NEON(&t.c[0], &t.a[0], &t.b[0], t.k, ldb, t.add)
+// gemmRow computes a segment of one row for as many columns as gemmRowColumns returns, more than a panel: c = a · b, or c += a · b. Panels
+// of b are ldb elements apart.
+func gemmRow(c, a, b []float32, ldb int, add bool) {
+	_, _ = c[2*PanelRows-1], b[ldb+PanelRows*len(a)-1]
+	gemm1x64NEON(&c[0], &a[0], &b[0], len(a), ldb, add)
 }
 
 // gemmSums computes the tile; it may write all PanelRows columns.

@@ -50,10 +50,6 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 		}
 		return
 	}
-	if i1-i0 == 1 && g.a.layout == gemmByRow && g.b.layout == gemmPacked { // nothing is laid out
-		g.block(nil, dst, i0, 1, j0, j1, 0, g.k)
-		return
-	}
 	s := gemmScratches.Get().(*gemmScratch)
 	defer gemmScratches.Put(s)
 	blocks := (i1 - i0 + gemmBlockRows - 1) / gemmBlockRows
@@ -78,11 +74,8 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 		j1 = min(j1, i+rows)
 	}
 	width := PanelRows
-	switch {
-	case g.b.layout == gemmByPosition:
+	if g.b.layout == gemmByPosition {
 		width = gemmStrip
-	case g.b.layout == gemmPacked && rows == 1:
-		width = gemmRowColumns(j1 - j0)
 	}
 	for j := j0; j < j1; j += width {
 		cols := min(width, j1-j)
@@ -112,11 +105,6 @@ func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int,
 	var panels []float32
 	if g.b.layout == gemmPacked {
 		panels = g.b.f[j*g.b.ld+p*PanelRows:]
-		if t.rows == 1 && cols == gemmRowColumns(cols) {
-			t.c, t.b, t.cols = c, panels, cols
-			gemmRow(&t, PanelRows*g.b.ld)
-			return
-		}
 	} else {
 		panels = s.b[:]
 		g.b.fillAll(panels, j, cols, p, t.k, PanelRows)
