@@ -10,8 +10,8 @@ import (
 )
 
 // chooseRows is the number of rows whose grids are chosen at the same time, before any of them has codes; chooseGroups is how many times
-// as many a thread takes at a time.
-const chooseRows, chooseGroups = 8, 4
+// as many a thread takes at a time at most. So many rows of the factor as chooseLay take as long to lay out as one to choose for.
+const chooseRows, chooseGroups, chooseLay = 8, 4, 256
 
 // Of the grids around the one that a search finds, that one is taken which leaves the least of the objective after the feedback within
 // the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale. Those of some rows are
@@ -35,7 +35,8 @@ const (
 type chooser struct {
 	*refinement
 	errors  []float32   // of columns, in units of the factor, in the order of positions [rows, cols]
-	missed  []float32   // Z, in the order of positions: for every block of columns [rows, columns]
+	missed  []float32   // Z, chooseRows after the other from the last ones on: for every block of columns [rows, columns]
+	mixed   []float32   // mix, with columns in the order of missed
 	lacking atomic.Bool // whether a block has the grid that it had, because the search found none
 }
 
@@ -89,8 +90,15 @@ func (r *refinement) choose() error {
 // chooseOnce reports whether all numbers were finite, and whether some block had no grid of its own.
 func (r *refinement) chooseOnce() (finite, lacking bool) {
 	m, width := r.rows, r.width
-	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols)}
-	const rows = chooseRows * chooseGroups
+	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols), mixed: make([]float32, m*m)}
+	for hi := m; hi > 0; hi -= chooseRows {
+		lo := max(0, hi-chooseRows)
+		for i := range lo { // rows that need these
+			copy(c.mixed[i*m+m-hi:], r.mix[i*m+lo:i*m+hi])
+		}
+	}
+	blocks := (r.cols + width - 1) / width
+	rows := r.rowsAtATime(blocks)
 	scratch := sync.Pool{New: func() any {
 		return &choosing{
 			chooser: c, factor: make([]float32, width*width), aims: make([]float32, rows*width), drawn: make([]float32, rows*width),
@@ -99,7 +107,7 @@ func (r *refinement) chooseOnce() (finite, lacking bool) {
 			tries: tries{value: make([]float32, width*chooseRows), back: make([]float32, width*width), errors: make([]float32, width*gridLanes)},
 		}
 	}}
-	pieces, blocks := (m+rows-1)/rows, (r.cols+width-1)/width
+	pieces := (m + rows - 1) / rows
 	for turn := range pieces + blocks - 1 { // pieces of a turn lie on a diagonal
 		from, to := max(0, turn-pieces+1), min(turn, blocks-1)+1
 		kernel.Parallel(r.threads, to-from, func(a, z int) {
@@ -116,6 +124,22 @@ func (r *refinement) chooseOnce() (finite, lacking bool) {
 		})
 	}
 	return kernel.Finite(r.threads, c.errors), c.lacking.Load()
+}
+
+// rowsAtATime is how many rows a thread takes at a time, so that the turns of as many blocks of columns end soonest.
+func (r *refinement) rowsAtATime(blocks int) (best int) {
+	threads, lay := max(1, r.threads), 1+r.cols/chooseLay
+	for rows, least := chooseRows*chooseGroups, 0; rows >= chooseRows; rows /= 2 {
+		cost, pieces := 0, (r.rows+rows-1)/rows
+		for turn := range pieces + blocks - 1 {
+			some := min(turn, blocks-1) + 1 - max(0, turn-pieces+1)
+			cost += (some + threads - 1) / threads * (rows + lay)
+		}
+		if best == 0 || cost < least {
+			best, least = rows, cost
+		}
+	}
+	return best
 }
 
 func cloneBlocks(b Blocks) Blocks {
@@ -219,26 +243,18 @@ func (c *choosing) choose() {
 		kernel.MatMul(c.drawn, c.errors[c.lo*n+end:], all[end*n+c.first:], rows, width, n-end, width, n, n)
 	}
 	c.missed = c.chooser.missed[c.first*m:][:m*width]
-	for hi := m; hi > c.hi; hi -= chooseRows {
-		c.mixIn(c.hi, hi-chooseRows, hi)
-	}
+	kernel.MatMulAddSpans(c.aims, c.mixed[c.lo*m:], c.missed, rows, width, m-c.hi, width, m, width, chooseRows)
 	for hi := c.hi; hi > c.lo; hi -= chooseRows {
 		lo := max(c.lo, hi-chooseRows)
 		if c.choosesGrids() {
 			c.chooseGrids(lo, hi)
 		}
 		for i := hi - 1; i >= lo; i-- {
-			c.chooseCodes(i, hi)
+			c.chooseCodes(i, lo, hi)
 		}
-		c.mixIn(lo, lo, hi)
-	}
-}
-
-// mixIn adds to the aims of the rows at hand before position end what rows from to to-1 missed.
-func (c *choosing) mixIn(end, from, to int) {
-	rows, width := end-c.lo, c.columns
-	if rows > 0 {
-		kernel.MatMulAdd(c.aims, c.mix[c.lo*c.rows+from:], c.missed[from*width:], rows, width, to-from, width, c.rows, width)
+		if rows := lo - c.lo; rows > 0 {
+			kernel.MatMulAdd(c.aims, c.mixed[c.lo*m+m-hi:], c.missed[(m-hi)*width:], rows, width, hi-lo, width, m, width)
+		}
 	}
 }
 
@@ -320,11 +336,12 @@ func (c *choosing) try(rows int) {
 	}
 }
 
-// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1.
-func (c *choosing) chooseCodes(i, hi int) {
+// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1 of those from lo to hi-1.
+func (c *choosing) chooseCodes(i, lo, hi int) {
 	n, width, row := c.cols, c.columns, c.rowOrder[i]
-	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], c.missed[i*width:][:width]
-	kernel.AddScaledRows(aim, c.missed[(i+1)*width:hi*width], c.mix[i*c.rows+i+1:i*c.rows+hi])
+	all := c.missed[(c.rows-hi)*width:][:(hi-lo)*width]
+	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], all[(i-lo)*width:][:width]
+	kernel.AddScaledRows(aim, all[(i+1-lo)*width:], c.mix[i*c.rows+i+1:i*c.rows+hi])
 	difference(value, aim, c.drawn[(i-c.lo)*width:])
 	scale, zero := c.terms(row, c.order[c.first]/c.feedback.block*c.feedback.block)
 	grid, inverse, mid := signed(c.spec.Bits), 1/scale, float32(int(1)<<(c.spec.Bits-1))
