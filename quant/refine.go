@@ -80,20 +80,28 @@ type refinement struct {
 	rowOrder []int     // row of every position; the last position comes first
 	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
-	gradient, change, turned []float32     // [m, width]; turned is change · square
-	spread                   []float32     // what changes of all rows do to each row [m, width]
-	code, kq                 []float32     // signed codes, and their products with the square [m, width]
-	fits                     []fit         // of each row, for its block
-	square, diagonal         []float32     // of the damped Hessian [width, width]
-	ordinary                 bool          // whether all of the diagonal is
-	weights                  []float32     // of a row [width]
-	packed                   kernel.Packed // the square, as factor of products with rows
+	*columns                    // those that move
+	next           *columns     // those that move after them
+	turned, spread []float32    // change · square, and what changes of all rows do to each row [m, width]
+	later          []float32    // see goAhead
+	weights        []float32    // of a row [width]
+	moved          []uint32     // of panels of rows: a bit for every row that has moved
+	done           atomic.Int32 // panels of rows
+	pushes         []lane       // what panels of rows know of those before them
+	spreads        []lane       // segments of the sums of spread, each lane for so many rows
+	aheads         []lane       // what is done for the next columns, likewise
+	unit           int
+}
 
-	moved   []uint32     // of panels of rows: a bit for every row that has moved
-	done    atomic.Int32 // panels of rows
-	pushes  []lane       // what panels of rows know of those before them
-	spreads []lane       // segments of the sums of spread, each lane for so many rows
-	unit    int
+// columns are a panel of columns, and what their moves need.
+type columns struct {
+	lo, count        int
+	square, diagonal []float32     // of the damped Hessian [count, count]
+	ordinary         bool          // whether all of the diagonal is
+	packed           kernel.Packed // the square, as factor of products with rows
+	grad, change     []float32     // [m, count]
+	code, kq         []float32     // signed codes, and their products with the square [m, count]
+	fits             []fit         // of each row, for its block
 }
 
 // lane is work in steps, which are done in their order, each by any goroutine.
@@ -190,14 +198,21 @@ func (r *refinement) mistake() {
 
 // run sweeps over all columns until nothing moves.
 func (r *refinement) run() {
-	width := min(r.block, descentPanel)
-	r.width = width
+	r.width = min(r.block, descentPanel)
 	r.start()
-	for range r.sweeps {
+	ready := false // whether columns are prepared
+	for sweep := range r.sweeps {
 		moved := false
-		for lo := 0; lo < r.cols; lo += width {
-			r.width = min(width, r.cols-lo) // the end of a row that is one block
-			if r.panel(lo) {
+		for lo := 0; lo < r.cols; lo += r.width {
+			if !ready {
+				r.prepareAll(lo)
+			}
+			next := lo + r.width
+			if next >= r.cols {
+				next = 0
+			}
+			ready = r.cols > r.width && (next > 0 || sweep+1 < r.sweeps)
+			if r.moveAll(next, ready) {
 				moved = true
 			}
 		}
@@ -209,16 +224,21 @@ func (r *refinement) run() {
 
 // start computes (G + r I) E.
 func (r *refinement) start() {
-	m, n := r.rows, r.cols
-	for _, p := range []*[]float32{&r.gradient, &r.change, &r.turned, &r.spread, &r.code, &r.kq} {
-		*p = make([]float32, m*r.width)
+	m, n, width := r.rows, r.cols, r.width
+	sizes := func() *columns {
+		return &columns{
+			square: make([]float32, width*width), diagonal: make([]float32, width), grad: make([]float32, m*width), change: make([]float32, m*width),
+			code: make([]float32, m*width), kq: make([]float32, m*width), fits: make([]fit, m),
+		}
 	}
-	r.square, r.diagonal, r.weights = make([]float32, r.width*r.width), make([]float32, r.width), make([]float32, r.width)
-	r.fits, r.moved, r.pushes = make([]fit, m), make([]uint32, r.panels()), make([]lane, r.panels())
-	r.unit = kernel.Span(max(1, r.threads), m, refineRows, refineLay)
-	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
-	for at := 0; at < n; at += r.width {
-		width := min(r.width, n-at)
+	r.columns, r.next = sizes(), sizes()
+	r.turned, r.spread, r.weights = make([]float32, m*width), make([]float32, m*width), make([]float32, width)
+	r.later = make([]float32, (segments(n)-1)*m*width)
+	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, r.panels())
+	r.unit = r.share()
+	r.spreads, r.aheads = make([]lane, (m+r.unit-1)/r.unit), make([]lane, (m+r.unit-1)/r.unit)
+	for at := 0; at < n; at += width {
+		width := min(width, n-at)
 		for i := range m {
 			copy(r.change[i*width:(i+1)*width], r.pulled[i*n+at:])
 		}
@@ -228,56 +248,70 @@ func (r *refinement) start() {
 	}
 }
 
+// segments is the number of segments of a sum over n positions.
+func segments(n int) int { return (n + kernel.Segment - 1) / kernel.Segment }
+
 // refineRows is the most rows of a product that a thread computes at a time, refineLay the cost of laying out the other factor, in
 // rows.
 const refineRows, refineLay = 64, 4
 
+// share is how many rows of a product a thread computes at a time.
+func (r *refinement) share() int {
+	if r.threads <= 1 {
+		return r.rows
+	}
+	return kernel.Span(r.threads, r.rows, refineRows, refineLay)
+}
+
 // each calls f for runs of rows, lo to hi-1, in parallel.
 func (r *refinement) each(f func(lo, hi int)) {
-	unit := kernel.Span(max(1, r.threads), r.rows, refineRows, refineLay)
-	kernel.Parallel(r.threads, (r.rows+unit-1)/unit, func(a, z int) { f(a*unit, min(z*unit, r.rows)) })
+	unit := r.share()
+	kernel.Parallel(max(1, r.threads), (r.rows+unit-1)/unit, func(a, z int) { f(a*unit, min(z*unit, r.rows)) })
 }
 
 // panels is the number of panels of rows.
 func (r *refinement) panels() int { return (r.rows + refinePanel - 1) / refinePanel }
 
-// panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
-func (r *refinement) panel(lo int) bool {
-	n, width := r.cols, r.width
-	r.squareOf(lo)
+// prepareAll prepares the columns from lo on, which move then.
+func (r *refinement) prepareAll(lo int) {
+	c, n := r.columns, r.cols
+	r.begin(c, lo)
 	r.each(func(from, to int) {
-		kernel.MatMul(r.gradient[from*width:], r.pulled[from*n:], r.hessian[lo:], to-from, width, n, width, n, n)
-		for i := from; i < to; i++ {
-			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
-		}
-		r.prepareMoves(lo, from, to)
+		kernel.MatMul(c.grad[from*c.count:], r.pulled[from*n:], r.hessian[lo:], to-from, c.count, n, c.count, n, n)
+		r.ridgeOf(c, from, to)
+		r.prepareMoves(c, from, to)
 	})
-	return r.moveAll(lo)
 }
 
-// squareOf lays out the square of the damped Hessian whose first column is lo.
-func (r *refinement) squareOf(lo int) {
-	width := r.width
-	r.ordinary = true
-	for i := range width {
-		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*r.cols+lo:])
-		r.square[i*width+i] += r.ridge
-		r.diagonal[i] = r.square[i*width+i]
-		r.ordinary = r.ordinary && ordinary(r.diagonal[i])
+// begin sets the columns, and lays out their square.
+func (r *refinement) begin(c *columns, lo int) {
+	c.lo, c.count, c.ordinary = lo, min(r.width, r.cols-lo), true // fewer at the end of a row that is one block
+	for i := range c.count {
+		copy(c.square[i*c.count:(i+1)*c.count], r.hessian[(lo+i)*r.cols+lo:])
+		c.square[i*c.count+i] += r.ridge
+		c.diagonal[i] = c.square[i*c.count+i]
+		c.ordinary = c.ordinary && ordinary(c.diagonal[i])
 	}
-	r.packed.Resize(width, width)
-	r.packed.PackColumns(r.square, 0, width, width)
+	c.packed.Resize(c.count, c.count)
+	c.packed.PackColumns(c.square, 0, c.count, c.count)
 }
 
-// prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
-func (r *refinement) prepareMoves(lo, from, to int) {
-	width := r.width
+// ridgeOf adds what the ridge does to the gradients of rows from to to-1.
+func (r *refinement) ridgeOf(c *columns, from, to int) {
+	for i := from; i < to; i++ {
+		kernel.AddScaled(c.grad[i*c.count:(i+1)*c.count], r.pulled[i*r.cols+c.lo:][:c.count], r.ridge)
+	}
+}
+
+// prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows or columns.
+func (r *refinement) prepareMoves(c *columns, from, to int) {
+	width := c.count
 	mid := float32(int(1) << (r.spec.Bits - 1))
 	for row := from; row < to; row++ {
-		scale, zero := r.terms(row, lo)
-		code, change := r.code[row*width:(row+1)*width], r.change[row*width:(row+1)*width]
-		for i, c := range r.dst.Codes[row*r.cols+lo:][:width] {
-			code[i] = float32(c) - mid
+		scale, zero := r.terms(row, c.lo)
+		code, change := c.code[row*width:(row+1)*width], c.change[row*width:(row+1)*width]
+		for i, q := range r.dst.Codes[row*r.cols+c.lo:][:width] {
+			code[i] = float32(q) - mid
 		}
 		kernel.Scale(change, code, scale)
 		kernel.Shift(change, change, zero)
@@ -286,10 +320,10 @@ func (r *refinement) prepareMoves(lo, from, to int) {
 	if width != r.feedback.block {
 		return
 	}
-	r.packed.MulT(r.kq[from*width:], r.code[from*width:], to-from, width, width, 0, width)
+	c.packed.MulT(c.kq[from*width:], c.code[from*width:], to-from, width, width, 0, width)
 	for row := from; row < to; row++ {
-		r.fits[row] = fit{}
-		r.fits[row].curve(r.code[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[lo:lo+width])
+		c.fits[row] = fit{}
+		c.fits[row].curve(c.code[row*width:(row+1)*width], c.kq[row*width:(row+1)*width], r.sums[c.lo:c.lo+width])
 	}
 }
 
@@ -302,25 +336,31 @@ func (r *refinement) terms(row, lo int) (scale, zero float32) {
 	return r.dst.Scale[at], zero
 }
 
-// moveAll moves columns lo to lo+width-1 of all rows, and reports whether anything moved. While one thread moves the rows, one after the
-// other, the others let the rows below know what panels of rows did, and all rows what segments of sums of them did.
-func (r *refinement) moveAll(lo int) bool {
-	for i := range r.pushes {
-		r.pushes[i].done.Store(0)
-	}
-	for i := range r.spreads {
-		r.spreads[i].done.Store(0)
-	}
+// moveAll moves the columns of all rows, and reports whether anything moved. While one thread moves the rows, one after the other, others let
+// the rows below know what panels of rows did, and all rows what segments of sums of them did, and prepare the next columns, which then move,
+// if they are asked to.
+func (r *refinement) moveAll(next int, ahead bool) bool {
 	r.done.Store(0)
+	if r.next.count = 0; ahead {
+		r.begin(r.next, next)
+	}
+	for _, lanes := range [][]lane{r.pushes, r.spreads, r.aheads} {
+		for i := range lanes {
+			lanes[i].done.Store(0)
+		}
+	}
 	threads := max(1, r.threads)
 	kernel.Parallel(threads, threads, func(u, end int) {
 		for ; u < end; u++ {
 			if u == 0 {
-				r.chain(lo)
+				r.chain()
 			}
-			r.help(lo)
+			r.help()
 		}
 	})
+	if ahead {
+		r.columns, r.next = r.next, r.columns
+	}
 	return r.any()
 }
 
@@ -328,10 +368,10 @@ func (r *refinement) moveAll(lo int) bool {
 const patience = 5000
 
 // help does what there is to do besides moving rows, until there is no more, or the thread that moves them seems to have no CPU.
-func (r *refinement) help(lo int) {
+func (r *refinement) help() {
 	for i := 0; i < patience; {
 		switch done := int(r.done.Load()); {
-		case r.pushAhead(done), r.spreadOut(lo, done):
+		case r.pushAhead(done), r.spreadOut(done), r.goAhead():
 			i = 0
 		case done == r.panels():
 			return
@@ -348,12 +388,12 @@ func (r *refinement) any() bool {
 }
 
 // chain moves all panels of rows. It does not wait for threads that have not begun with what it needs.
-func (r *refinement) chain(lo int) {
+func (r *refinement) chain() {
 	for k := range r.panels() {
 		for i := 0; !r.pushes[k].advance(k, func(at int) { r.push(k, at, k) }); i++ {
 			kernel.Pause(i)
 		}
-		r.movePanel(lo, k)
+		r.movePanel(k)
 		r.done.Store(int32(k) + 1)
 	}
 }
@@ -384,13 +424,13 @@ func (r *refinement) pushAhead(done int) bool {
 
 // push adds to the gradients of panel k of rows what the moves of panels from to to-1 do to them, one after the other.
 func (r *refinement) push(k, from, to int) {
-	m, width, row := r.rows, r.width, k*refinePanel
+	m, width, row := r.rows, r.count, k*refinePanel
 	for ; from < to; from++ {
 		end := from // of a run of panels that have moved
 		for end < to && r.moved[end] != 0 {
 			end++
 		}
-		kernel.MatMulAddSpans(r.gradient[row*width:], r.outputs[row*m+from*refinePanel:], r.turned[from*refinePanel*width:],
+		kernel.MatMulAddSpans(r.grad[row*width:], r.outputs[row*m+from*refinePanel:], r.turned[from*refinePanel*width:],
 			min(refinePanel, m-row), width, (end-from)*refinePanel, width, m, width, refinePanel)
 		from = end
 	}
@@ -398,39 +438,86 @@ func (r *refinement) push(k, from, to int) {
 
 // spreadOut adds to what changes do to all rows those segments of the sums whose rows are done, for some rows, and reports whether there
 // were any. With the last one the errors change.
-func (r *refinement) spreadOut(lo, done int) bool {
-	m, width := r.rows, r.width
-	ready, all := done*refinePanel/kernel.Segment, (m+kernel.Segment-1)/kernel.Segment
+func (r *refinement) spreadOut(done int) bool {
+	m, width := r.rows, r.count
+	ready, all := done*refinePanel/kernel.Segment, segments(m)
 	if done == r.panels() {
 		ready = all
 	}
-	for u := range r.spreads {
-		l := &r.spreads[u]
-		from, to := u*r.unit, min((u+1)*r.unit, m)
-		if at := l.done.Load(); at >= 0 && at < int32(ready) && l.advance(ready, func(at int) {
-			multiply, first := kernel.MatMul, at*kernel.Segment
-			if at > 0 {
-				multiply = kernel.MatMulAdd
-			}
-			multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
-			for i := from; i < to && ready == all && r.any(); i++ {
-				at := r.pulled[i*r.cols+lo:][:width]
-				kernel.Add(at, at, r.spread[i*width:(i+1)*width])
-			}
-		}) {
+	return r.some(r.spreads, ready, func(at, from, to int) {
+		multiply, first := kernel.MatMul, at*kernel.Segment
+		if at > 0 {
+			multiply = kernel.MatMulAdd
+		}
+		multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
+		for i := from; i < to && ready == all && r.any(); i++ {
+			at := r.pulled[i*r.cols+r.lo:][:width]
+			kernel.Add(at, at, r.spread[i*width:(i+1)*width])
+		}
+	})
+}
+
+// some calls f for a lane that has fewer than end steps done, with their number and the rows of the lane, to do those up to end-1. It reports
+// whether it has found one.
+func (r *refinement) some(lanes []lane, end int, f func(at, from, to int)) bool {
+	for u := range lanes {
+		at := lanes[u].done.Load()
+		if at >= 0 && at < int32(end) && lanes[u].advance(end, func(at int) { f(at, u*r.unit, min((u+1)*r.unit, r.rows)) }) {
 			return true
 		}
 	}
 	return false
 }
 
+// goAhead does a step of what the moves of the next columns need, for some rows, and reports whether there was one. All but one segment of the
+// sums of gradients does not depend on the columns that move. Sums of segments after that one are kept apart until it is added.
+func (r *refinement) goAhead() bool {
+	c, n, last := r.next, r.cols, segments(r.cols)+1
+	if c.count == 0 {
+		return false
+	}
+	present := r.lo / kernel.Segment
+	product := func(dst []float32, s, from, to int) {
+		multiply, first := kernel.MatMul, s*kernel.Segment
+		if s > 0 && s <= present {
+			multiply = kernel.MatMulAdd
+		}
+		multiply(dst[from*c.count:], r.pulled[from*n+first:], r.hessian[first*n+c.lo:], to-from, c.count, min(kernel.Segment, n-first), c.count, n, n)
+	}
+	later := func(s int) []float32 { return r.later[(s-1)*r.rows*c.count:][:r.rows*c.count] }
+	for u := range r.aheads {
+		l, from, to := &r.aheads[u], u*r.unit, min((u+1)*r.unit, r.rows)
+		at := int(l.done.Load())
+		if at < 0 || at > last || at == last && int(r.spreads[u].done.Load()) < segments(r.rows) || !l.done.CompareAndSwap(int32(at), -1) {
+			continue
+		}
+		switch s := at - 1; {
+		case at == 0:
+			r.prepareMoves(c, from, to)
+		case at == last:
+			product(c.grad, present, from, to)
+			for s := present + 1; s < segments(n); s++ {
+				kernel.Add(c.grad[from*c.count:to*c.count], c.grad[from*c.count:to*c.count], later(s)[from*c.count:to*c.count])
+			}
+			r.ridgeOf(c, from, to)
+		case s < present:
+			product(c.grad, s, from, to)
+		case s > present:
+			product(later(s), s, from, to)
+		}
+		l.done.Store(int32(at) + 1)
+		return true
+	}
+	return false
+}
+
 // movePanel moves the rows of panel k, one after the other. While a product with one row is computed, which takes as long as its sums, the
 // next row learns what the rows before that one did.
-func (r *refinement) movePanel(lo, k int) {
-	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.width
+func (r *refinement) movePanel(k int) {
+	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.count
 	r.moved[k] = 0
 	for row := from; row < to; row++ {
-		moved := r.moveRow(row, lo)
+		moved := r.moveRow(row)
 		if row+1 < to {
 			r.follow(r.moved[k], from, row+1)
 		}
@@ -442,15 +529,15 @@ func (r *refinement) movePanel(lo, k int) {
 		r.moved[k] |= 1 << (row - from)
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
 		if row+1 < to {
-			kernel.AddScaled(r.gradient[(row+1)*width:(row+2)*width], turned, r.outputs[(row+1)*r.rows+row])
+			kernel.AddScaled(r.grad[(row+1)*width:(row+2)*width], turned, r.outputs[(row+1)*r.rows+row])
 		}
 	}
 }
 
 // follow adds to the gradient of a row what the moves of some rows from at on do to it, one after the other.
 func (r *refinement) follow(moved uint32, at, row int) {
-	width := r.width
-	gradient, outputs := r.gradient[row*width:(row+1)*width], r.outputs[row*r.rows:]
+	width := r.count
+	gradient, outputs := r.grad[row*width:(row+1)*width], r.outputs[row*r.rows:]
 	for moved != 0 { // runs of rows that have moved
 		skip := bits.TrailingZeros32(moved)
 		n := bits.TrailingZeros32(^(moved >> skip))
@@ -461,22 +548,23 @@ func (r *refinement) follow(moved uint32, at, row int) {
 	}
 }
 
-// moveRow moves columns lo to lo+width-1 of a row, stores the change of its weights, and reports whether anything moved.
-func (r *refinement) moveRow(row, lo int) bool {
-	at := row*r.blocks + lo/r.feedback.block
-	change, code := r.change[row*r.width:(row+1)*r.width], r.code[row*r.width:(row+1)*r.width]
-	scale, zero := r.terms(row, lo)
-	s, z := r.refitRow(row, lo, scale, zero)
-	moved := r.moveCodes(row, lo, s)
+// moveRow moves the columns of a row, stores the change of its weights, and reports whether anything moved.
+func (r *refinement) moveRow(row int) bool {
+	at := row*r.blocks + r.lo/r.feedback.block
+	change, code := r.change[row*r.count:(row+1)*r.count], r.code[row*r.count:(row+1)*r.count]
+	scale, zero := r.terms(row, r.lo)
+	s, z := r.refitRow(row, scale, zero)
+	moved := r.moveCodes(row, s)
 	if s == scale && z == zero && !moved {
 		clear(change)
 		return false
 	}
-	r.dst.Scale[at] = s
-	if r.dst.Zero != nil {
-		r.dst.Zero[at] = z
+	if r.count == r.feedback.block {
+		if r.dst.Scale[at] = s; r.dst.Zero != nil {
+			r.dst.Zero[at] = z
+		}
 	}
-	weights := r.weights[:r.width]
+	weights := r.weights[:r.count]
 	kernel.Scale(weights, code, s)
 	kernel.Shift(weights, weights, z)
 	kernel.Add(change, change, weights)
@@ -484,16 +572,16 @@ func (r *refinement) moveRow(row, lo int) bool {
 }
 
 // refitRow returns the best scale and zero term of a block for the codes that it has.
-func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
-	if r.width != r.feedback.block {
+func (r *refinement) refitRow(row int, scale, zero float32) (s, z float32) {
+	if r.count != r.feedback.block {
 		return scale, zero
 	}
-	width, curve := r.width, r.outputs[row*r.rows+row]
-	grad, kq, sums := r.gradient[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[lo:lo+width]
+	width, curve := r.count, r.outputs[row*r.rows+row]
+	grad, kq, sums := r.grad[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[r.lo:r.lo+width]
 	f := r.fits[row]
 	f.slope(r.code[row*width:(row+1)*width], grad)
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
-	s, z = f.solve(scale, zero, r.total[lo/width], r.spec)
+	s, z = f.solve(scale, zero, r.total[r.lo/width], r.spec)
 	if s != scale || z != zero {
 		kernel.AddScaled(grad, kq, (s-scale)*curve)
 		kernel.AddScaled(grad, sums, (z-zero)*curve)
@@ -503,9 +591,9 @@ func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
 
 // moveCodes gives every code of a row in the panel, one after the other, the value that minimises the objective, and reports
 // whether any changed.
-func (r *refinement) moveCodes(row, lo int, scale float32) (moved bool) {
-	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[row*r.width:(row+1)*r.width]
-	grad, diagonal := r.gradient[row*width:(row+1)*width], r.diagonal[:width]
+func (r *refinement) moveCodes(row int, scale float32) (moved bool) {
+	width, curve, code := r.count, r.outputs[row*r.rows+row], r.code[row*r.count:(row+1)*r.count]
+	grad, diagonal := r.grad[row*width:(row+1)*width], r.diagonal[:width]
 	grid, inverse, mid := signed(r.spec.Bits), 1/scale, float32(int(1)<<(r.spec.Bits-1))
 	// A step of less than half keeps the code. Few steps are larger, and only for those it is computed.
 	var half float32
@@ -523,7 +611,7 @@ func (r *refinement) moveCodes(row, lo int, scale float32) (moved bool) {
 			continue
 		}
 		code[i], moved = best, true
-		r.dst.Codes[row*r.cols+lo+i] = uint8(best + mid)
+		r.dst.Codes[row*r.cols+r.lo+i] = uint8(best + mid)
 		kernel.AddScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
 	}
 	return moved

@@ -259,12 +259,12 @@ func TestSweepsArePlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(71, 72))
 	for _, s := range []Spec{{4, 64, false, tensor.F16}, {2, 32, false, tensor.F16}, {8, 128, true, tensor.F32}, {3, WholeRow, false, tensor.F16}} {
 		for _, rows := range []int{1, 31, 33, 70, 200, 300} {
-			cols := 192
+			cols := 2*kernel.Segment + 128
 			switch s.Block {
 			case WholeRow:
 				cols = descentPanel + 40
-			case 128:
-				cols = 256
+			case 32:
+				cols = 192
 			}
 			in, w := statsOf(cols, 256), gaussian(rows, cols, r.Uint64())
 			outputs := &Stats{Cols: rows, Tokens: 1 << 20, Hessian: hessian(rows, 2*rows, r.Uint64())}
