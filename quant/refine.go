@@ -211,7 +211,7 @@ func (r *refinement) run() {
 			if next >= r.cols {
 				next = 0
 			}
-			ready = r.cols > r.width && (next > 0 || sweep+1 < r.sweeps)
+			ready = r.threads > 2 && r.cols > r.width && (next > 0 || sweep+1 < r.sweeps) // fewer have enough to do
 			if r.moveAll(next, ready) {
 				moved = true
 			}
