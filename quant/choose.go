@@ -36,7 +36,6 @@ type chooser struct {
 	*refinement
 	errors  []float32   // of columns, in units of the factor, in the order of positions [rows, cols]
 	missed  []float32   // Z, chooseRows after the other from the last ones on: for every block of columns [rows, columns]
-	mixed   []float32   // mix, with columns in the order of missed
 	lacking atomic.Bool // whether a block has the grid that it had, because the search found none
 }
 
@@ -48,6 +47,7 @@ type choosing struct {
 	factor         []float32 // of these columns [columns, columns]
 	aims, drawn    []float32 // of rows, and what the errors of earlier columns take from them [rows, columns]
 	missed         []float32 // Z of all rows and these columns
+	mixed          []float32 // mix of rows, with columns in the order of missed [rows, chooser.rows]
 	value          []float32 // what some rows choose codes for [chooseRows, columns]
 	importance     []float32 // the same for all rows
 	scale, zero    []float32 // of some rows
@@ -90,19 +90,13 @@ func (r *refinement) choose() error {
 // chooseOnce reports whether all numbers were finite, and whether some block had no grid of its own.
 func (r *refinement) chooseOnce() (finite, lacking bool) {
 	m, width := r.rows, r.width
-	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols), mixed: make([]float32, m*m)}
-	for hi := m; hi > 0; hi -= chooseRows {
-		lo := max(0, hi-chooseRows)
-		for i := range lo { // rows that need these
-			copy(c.mixed[i*m+m-hi:], r.mix[i*m+lo:i*m+hi])
-		}
-	}
+	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols)}
 	blocks := (r.cols + width - 1) / width
 	rows := r.rowsAtATime(blocks)
 	scratch := sync.Pool{New: func() any {
 		return &choosing{
 			chooser: c, factor: make([]float32, width*width), aims: make([]float32, rows*width), drawn: make([]float32, rows*width),
-			value: make([]float32, chooseRows*width), importance: make([]float32, chooseRows*width),
+			mixed: make([]float32, rows*m), value: make([]float32, chooseRows*width), importance: make([]float32, chooseRows*width),
 			scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
 			tries: tries{value: make([]float32, width*chooseRows), back: make([]float32, width*width), errors: make([]float32, width*gridLanes)},
 		}
@@ -243,7 +237,12 @@ func (c *choosing) choose() {
 		kernel.MatMul(c.drawn, c.errors[c.lo*n+end:], all[end*n+c.first:], rows, width, n-end, width, n, n)
 	}
 	c.missed = c.chooser.missed[c.first*m:][:m*width]
-	kernel.MatMulAddSpans(c.aims, c.mixed[c.lo*m:], c.missed, rows, width, m-c.hi, width, m, width, chooseRows)
+	for hi := m; hi > c.hi; hi -= chooseRows {
+		for i := range rows {
+			copy(c.mixed[i*m+m-hi:], c.mix[(c.lo+i)*m+hi-chooseRows:][:chooseRows])
+		}
+	}
+	kernel.MatMulAddSpans(c.aims, c.mixed, c.missed, rows, width, m-c.hi, width, m, width, chooseRows)
 	for hi := c.hi; hi > c.lo; hi -= chooseRows {
 		lo := max(c.lo, hi-chooseRows)
 		if c.choosesGrids() {
@@ -253,7 +252,7 @@ func (c *choosing) choose() {
 			c.chooseCodes(i, lo, hi)
 		}
 		if rows := lo - c.lo; rows > 0 {
-			kernel.MatMulAdd(c.aims, c.mixed[c.lo*m+m-hi:], c.missed[(m-hi)*width:], rows, width, hi-lo, width, m, width)
+			kernel.MatMulAdd(c.aims, c.mix[c.lo*m+lo:], c.missed[(m-hi)*width:], rows, width, hi-lo, width, m, width)
 		}
 	}
 }

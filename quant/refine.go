@@ -81,7 +81,7 @@ type refinement struct {
 	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
 	*columns                    // those that move
-	next           *columns     // those that move after them
+	next           *columns     // those that move after them, if they are prepared meanwhile
 	turned, spread []float32    // change · square, and what changes of all rows do to each row [m, width]
 	later          []float32    // see goAhead
 	weights        []float32    // of a row [width]
@@ -211,7 +211,7 @@ func (r *refinement) run() {
 			if next >= r.cols {
 				next = 0
 			}
-			ready = r.threads > 2 && r.cols > r.width && (next > 0 || sweep+1 < r.sweeps) // fewer have enough to do
+			ready = r.next != nil && (next > 0 || sweep+1 < r.sweeps)
 			if r.moveAll(next, ready) {
 				moved = true
 			}
@@ -231,12 +231,14 @@ func (r *refinement) start() {
 			code: make([]float32, m*width), kq: make([]float32, m*width), fits: make([]fit, m),
 		}
 	}
-	r.columns, r.next = sizes(), sizes()
+	r.columns = sizes()
 	r.turned, r.spread, r.weights = make([]float32, m*width), make([]float32, m*width), make([]float32, width)
-	r.later = make([]float32, (segments(n)-1)*m*width)
 	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, r.panels())
 	r.unit = r.share()
-	r.spreads, r.aheads = make([]lane, (m+r.unit-1)/r.unit), make([]lane, (m+r.unit-1)/r.unit)
+	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
+	if r.threads > 2 && n > width { // fewer have enough to do
+		r.next, r.later, r.aheads = sizes(), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
+	}
 	for at := 0; at < n; at += width {
 		width := min(width, n-at)
 		for i := range m {
@@ -341,8 +343,10 @@ func (r *refinement) terms(row, lo int) (scale, zero float32) {
 // if they are asked to.
 func (r *refinement) moveAll(next int, ahead bool) bool {
 	r.done.Store(0)
-	if r.next.count = 0; ahead {
+	if ahead {
 		r.begin(r.next, next)
+	} else if r.next != nil {
+		r.next.count = 0
 	}
 	for _, lanes := range [][]lane{r.pushes, r.spreads, r.aheads} {
 		for i := range lanes {
@@ -444,25 +448,19 @@ func (r *refinement) spreadOut(done int) bool {
 	if done == r.panels() {
 		ready = all
 	}
-	return r.some(r.spreads, ready, func(at, from, to int) {
-		multiply, first := kernel.MatMul, at*kernel.Segment
-		if at > 0 {
-			multiply = kernel.MatMulAdd
-		}
-		multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
-		for i := from; i < to && ready == all && r.any(); i++ {
-			at := r.pulled[i*r.cols+r.lo:][:width]
-			kernel.Add(at, at, r.spread[i*width:(i+1)*width])
-		}
-	})
-}
-
-// some calls f for a lane that has fewer than end steps done, with their number and the rows of the lane, to do those up to end-1. It reports
-// whether it has found one.
-func (r *refinement) some(lanes []lane, end int, f func(at, from, to int)) bool {
-	for u := range lanes {
-		at := lanes[u].done.Load()
-		if at >= 0 && at < int32(end) && lanes[u].advance(end, func(at int) { f(at, u*r.unit, min((u+1)*r.unit, r.rows)) }) {
+	for u := range r.spreads {
+		l, from, to := &r.spreads[u], u*r.unit, min((u+1)*r.unit, m)
+		if at := l.done.Load(); at >= 0 && at < int32(ready) && l.advance(ready, func(at int) {
+			multiply, first := kernel.MatMul, at*kernel.Segment
+			if at > 0 {
+				multiply = kernel.MatMulAdd
+			}
+			multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
+			for i := from; i < to && ready == all && r.any(); i++ {
+				at := r.pulled[i*r.cols+r.lo:][:width]
+				kernel.Add(at, at, r.spread[i*width:(i+1)*width])
+			}
+		}) {
 			return true
 		}
 	}
@@ -470,10 +468,11 @@ func (r *refinement) some(lanes []lane, end int, f func(at, from, to int)) bool 
 }
 
 // goAhead does a step of what the moves of the next columns need, for some rows, and reports whether there was one. All but one segment of the
-// sums of gradients does not depend on the columns that move. Sums of segments after that one are kept apart until it is added.
+// sums of gradients does not depend on the columns that move, which all lie in that one. Sums of segments after it are kept apart until it is
+// added.
 func (r *refinement) goAhead() bool {
 	c, n, last := r.next, r.cols, segments(r.cols)+1
-	if c.count == 0 {
+	if c == nil || c.count == 0 {
 		return false
 	}
 	present := r.lo / kernel.Segment
