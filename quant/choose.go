@@ -42,6 +42,7 @@ type chooser struct {
 // choosing are rows and a block of columns for which a chooser chooses.
 type choosing struct {
 	*chooser
+	share          int       // of the threads
 	lo, hi         int       // positions of rows
 	first, columns int       // the first position of columns, and how many
 	factor         []float32 // of these columns [columns, columns]
@@ -107,6 +108,7 @@ func (r *refinement) chooseOnce() (finite, lacking bool) {
 		kernel.Parallel(r.threads, to-from, func(a, z int) {
 			p := scratch.Get().(*choosing)
 			defer scratch.Put(p)
+			p.share = max(1, (r.threads+(to-from)/2)/(to-from))
 			for b := from + a; b < from+z; b++ {
 				end := r.cols - b*width
 				p.first = max(0, end-width)
@@ -262,7 +264,9 @@ func (c *choosing) chooseGrids(lo, hi int) {
 	rows, width, t := hi-lo, c.columns, &c.tries
 	value, scale, zero := c.value[:rows*width], c.scale[:rows], c.zero[:rows]
 	difference(value, c.aims[(lo-c.lo)*width:], c.drawn[(lo-c.lo)*width:])
-	searchGrids(scale, zero, value, c.importance[:rows*width], c.spec, c.candidates)
+	kernel.Parallel(c.share, rows, func(a, z int) {
+		searchGrids(scale[a:z], zero[a:z], value[a*width:z*width], c.importance[a*width:z*width], c.spec, c.candidates)
+	})
 	for i := range rows {
 		for j, v := range value[i*width : (i+1)*width] {
 			t.value[j*chooseRows+i] = v
