@@ -161,19 +161,24 @@ func (r *refinement) decompose() bool {
 	}
 	r.rowOrder = positions(diagonal, m, r.ordering)
 	r.mix = make([]float32, m*m)
-	for i, a := range r.rowOrder {
-		for j, b := range r.rowOrder[:i+1] {
-			r.mix[i*m+j] = r.outputs[a*m+b]
+	kernel.Parallel(r.threads, m, func(i, end int) {
+		for ; i < end; i++ {
+			row := r.outputs[r.rowOrder[i]*m:][:m]
+			for j, b := range r.rowOrder[:i+1] {
+				r.mix[i*m+j] = row[b]
+			}
 		}
-	}
+	})
 	if !invertFactor(r.mix, m, r.threads) {
 		return false
 	}
-	for j := range m { // row j is that of the inverse of the factor of Uᵀ D U, column j of V times a number
-		for i := range j {
-			r.mix[i*m+j] = r.mix[j*m+i] / r.mix[j*m+j]
+	kernel.Parallel(r.threads, m, func(j, end int) {
+		for ; j < end; j++ { // row j is that of the inverse of the factor of Uᵀ D U, column j of V times a number
+			for i := range j {
+				r.mix[i*m+j] = r.mix[j*m+i] / r.mix[j*m+j]
+			}
 		}
-	}
+	})
 	return true
 }
 
