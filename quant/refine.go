@@ -84,7 +84,6 @@ type refinement struct {
 	next           *columns     // those that move after them, if they are prepared meanwhile
 	turned, spread []float32    // change · square, and what changes of all rows do to each row [m, width]
 	later          []float32    // see goAhead
-	weights        []float32    // of a row [width]
 	moved          []uint32     // of panels of rows: a bit for every row that has moved
 	done           atomic.Int32 // panels of rows
 	pushes         []lane       // what panels of rows know of those before them
@@ -100,7 +99,8 @@ type columns struct {
 	ordinary         bool          // whether all of the diagonal is
 	packed           kernel.Packed // the square, as factor of products with rows
 	grad, change     []float32     // [m, count]
-	code, kq         []float32     // signed codes, and their products with the square [m, count]
+	code             []float32     // signed codes [m, count]
+	refits           []float32     // products of codes with the square, and sums of its rows: what scales and zero terms do [m, 2, count]
 	fits             []fit         // of each row, for its block
 }
 
@@ -228,11 +228,11 @@ func (r *refinement) start() {
 	sizes := func() *columns {
 		return &columns{
 			square: make([]float32, width*width), diagonal: make([]float32, width), grad: make([]float32, m*width), change: make([]float32, m*width),
-			code: make([]float32, m*width), kq: make([]float32, m*width), fits: make([]fit, m),
+			code: make([]float32, m*width), refits: make([]float32, m*2*width), fits: make([]fit, m),
 		}
 	}
 	r.columns = sizes()
-	r.turned, r.spread, r.weights = make([]float32, m*width), make([]float32, m*width), make([]float32, width)
+	r.turned, r.spread = make([]float32, m*width), make([]float32, m*width)
 	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, r.panels())
 	r.unit = r.share()
 	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
@@ -322,10 +322,12 @@ func (r *refinement) prepareMoves(c *columns, from, to int) {
 	if width != r.feedback.block {
 		return
 	}
-	c.packed.MulT(c.kq[from*width:], c.code[from*width:], to-from, width, width, 0, width)
+	c.packed.MulT(c.refits[from*2*width:], c.code[from*width:], to-from, 2*width, width, 0, width)
 	for row := from; row < to; row++ {
+		kq, sums := c.refits[row*2*width:][:width], c.refits[(row*2+1)*width:][:width]
+		copy(sums, r.sums[c.lo:])
 		c.fits[row] = fit{}
-		c.fits[row].curve(c.code[row*width:(row+1)*width], c.kq[row*width:(row+1)*width], r.sums[c.lo:c.lo+width])
+		c.fits[row].curve(c.code[row*width:(row+1)*width], kq, sums)
 	}
 }
 
@@ -563,10 +565,7 @@ func (r *refinement) moveRow(row int) bool {
 			r.dst.Zero[at] = z
 		}
 	}
-	weights := r.weights[:r.count]
-	kernel.Scale(weights, code, s)
-	kernel.Shift(weights, weights, z)
-	kernel.Add(change, change, weights)
+	kernel.AddShifted(change, code, s, z)
 	return true
 }
 
@@ -576,14 +575,14 @@ func (r *refinement) refitRow(row int, scale, zero float32) (s, z float32) {
 		return scale, zero
 	}
 	width, curve := r.count, r.outputs[row*r.rows+row]
-	grad, kq, sums := r.grad[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[r.lo:r.lo+width]
+	grad := r.grad[row*width : (row+1)*width]
 	f := r.fits[row]
 	f.slope(r.code[row*width:(row+1)*width], grad)
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
 	s, z = f.solve(scale, zero, r.total[r.lo/width], r.spec)
 	if s != scale || z != zero {
-		kernel.AddScaled(grad, kq, (s-scale)*curve)
-		kernel.AddScaled(grad, sums, (z-zero)*curve)
+		by := [2]float32{(s - scale) * curve, (z - zero) * curve}
+		kernel.AddScaledRows(grad, r.refits[row*2*width:(row+1)*2*width], by[:])
 	}
 	return s, z
 }

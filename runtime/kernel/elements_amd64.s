@@ -845,6 +845,56 @@ loop2done:
 	VZEROUPPER
 	RET
 
+// func addShiftedAVX2(dst *float32, x *float32, n int, factor float32, term float32)
+// Requires: AVX
+TEXT ·addShiftedAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS factor+24(FP), Y4
+	VBROADCASTSS term+28(FP), Y5
+
+loop0:
+	CMPQ    DX, $0x00000020
+	JLT     loop0done
+	VMULPS  (CX), Y4, Y0
+	VMULPS  32(CX), Y4, Y1
+	VMULPS  64(CX), Y4, Y2
+	VMULPS  96(CX), Y4, Y3
+	VADDPS  Y5, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y5, Y2, Y2
+	VADDPS  Y5, Y3, Y3
+	VADDPS  (AX), Y0, Y0
+	VADDPS  32(AX), Y1, Y1
+	VADDPS  64(AX), Y2, Y2
+	VADDPS  96(AX), Y3, Y3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x00000020, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000008
+	JLT     loop1done
+	VMULPS  (CX), Y4, Y0
+	VADDPS  Y5, Y0, Y0
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
 // func peaksAVX2(x *float32, n int) (top float32, size uint32)
 // Requires: AVX, AVX2, SSE
 TEXT ·peaksAVX2(SB), NOSPLIT, $0-24
@@ -2190,6 +2240,69 @@ row3:
 	JMP          loop3
 
 loop3done:
+	VZEROUPPER
+	RET
+
+// func addShiftedAVX512(dst *float32, x *float32, n int, factor float32, term float32)
+// Requires: AVX, AVX512F
+TEXT ·addShiftedAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS factor+24(FP), Z4
+	VBROADCASTSS term+28(FP), Z5
+
+loop0:
+	CMPQ    DX, $0x00000040
+	JLT     loop0done
+	VMULPS  (CX), Z4, Z0
+	VMULPS  64(CX), Z4, Z1
+	VMULPS  128(CX), Z4, Z2
+	VMULPS  192(CX), Z4, Z3
+	VADDPS  Z5, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z5, Z2, Z2
+	VADDPS  Z5, Z3, Z3
+	VADDPS  (AX), Z0, Z0
+	VADDPS  64(AX), Z1, Z1
+	VADDPS  128(AX), Z2, Z2
+	VADDPS  192(AX), Z3, Z3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000100, CX
+	SUBQ    $0x00000040, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000010
+	JLT     loop1done
+	VMULPS  (CX), Z4, Z0
+	VADDPS  Z5, Z0, Z0
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000010, DX
+	JMP     loop1
+
+loop1done:
+loop2:
+	CMPQ    DX, $0x00000008
+	JLT     loop2done
+	VMULPS  (CX), Y4, Y0
+	VADDPS  Y5, Y0, Y0
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop2
+
+loop2done:
 	VZEROUPPER
 	RET
 

@@ -42,6 +42,14 @@ func AddScaled(dst, x []float32, factor float32) {
 	addScaled(dst, x, factor)
 }
 
+// AddShifted adds x * factor + term to dst, the product and both sums each rounded once. It panics unless both have the same length.
+func AddShifted(dst, x []float32, factor, term float32) {
+	if len(dst) != len(x) {
+		panic(fmt.Sprintf("internal error: kernel.AddShifted: lengths %d, %d", len(dst), len(x)))
+	}
+	addShifted(dst, x, factor, term)
+}
+
 // AddScaledRows is [AddScaled] for the rows of x [len(factors), len(dst)], one after the other. It panics unless x has so many elements.
 func AddScaledRows(dst, x, factors []float32) {
 	if len(x) != len(dst)*len(factors) {

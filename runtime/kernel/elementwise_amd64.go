@@ -14,6 +14,15 @@ func addScaledRows(dst, x, factors []float32) {
 	}
 }
 
+func addShifted(dst, x []float32, factor, term float32) {
+	for use.avx2 && len(dst) >= 8 {
+		n := piece(len(dst))
+		addShiftedSIMD(&dst[0], &x[0], n, factor, term)
+		dst, x = dst[n:], x[n:]
+	}
+	addShiftedGeneric(dst, x, factor, term)
+}
+
 func peaks(x []float32) (top float32, size uint32) {
 	rest := x
 	if use.avx2 {

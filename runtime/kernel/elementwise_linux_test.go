@@ -21,6 +21,7 @@ func TestElementwiseBounds(t *testing.T) {
 			CodeSums(x[:min(n, codeSumsMost)], y[:min(n, codeSumsMost)])
 			CodeSums(x[n-min(n, codeSumsMost):], y[n-min(n, codeSumsMost):])
 			CodeErrors(dst, guarded(t, make([]float64, n)), x, y, y, y, 2, 4)
+			AddShifted(dst, x, 2, 3)
 			AbsMax(x)
 			NonFinite(x)
 			ArgMax(x)

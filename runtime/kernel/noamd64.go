@@ -22,6 +22,8 @@ func codeErrors(dst []float32, squares []float64, value, zero, scale, inverse []
 	codeErrorsGeneric(dst, squares, value, zero, scale, inverse, divisor, bits)
 }
 
+func addShifted(dst, x []float32, factor, term float32) { addShiftedGeneric(dst, x, factor, term) }
+
 func addScaledRows(dst, x, factors []float32) {
 	for i, f := range factors {
 		addScaled(dst, x[i*len(dst):][:len(dst)], f)

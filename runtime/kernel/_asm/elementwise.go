@@ -20,6 +20,7 @@ func elements() {
 		scale("shift", "term", v, VADDPS)
 		addScaled(v)
 		addScaledRows(v)
+		addShifted(v)
 		peaks(v, magnitude)
 		// At least: greater or equal, and no NaN.
 		find("atLeast", v, "(x *float32, n int, limit float32) int", 29, func(limit reg.VecPhysical) {
@@ -82,6 +83,28 @@ func addScaled(v vectors) {
 	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
 		for u := range s.unroll {
 			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+		}
+		for u := range s.unroll {
+			VADDPS(Mem{Base: dst, Disp: u * s.bytes()}, s.reg[u], s.reg[u])
+		}
+		for u := range s.unroll {
+			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
+		}
+	})
+	end()
+}
+
+func addShifted(v vectors) {
+	begin("addShifted"+v.tier, "(dst *float32, x *float32, n int, factor float32, term float32)")
+	dst, px, n := param("dst"), param("x"), param("n")
+	VBROADCASTSS(NewParamAddr("factor", 24), v.reg[4])
+	VBROADCASTSS(NewParamAddr("term", 28), v.reg[5])
+	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
+		for u := range s.unroll {
+			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+		}
+		for u := range s.unroll {
+			VADDPS(s.reg[5], s.reg[u], s.reg[u])
 		}
 		for u := range s.unroll {
 			VADDPS(Mem{Base: dst, Disp: u * s.bytes()}, s.reg[u], s.reg[u])
