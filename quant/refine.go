@@ -86,10 +86,10 @@ type refinement struct {
 	later          []float32    // see goAhead
 	moved          []uint32     // of panels of rows: a bit for every row that has moved
 	done           atomic.Int32 // panels of rows
-	pushes         []lane       // what panels of rows know of those before them
+	pushes         []lane       // what rows know of the panels before theirs, each lane for step of them
 	spreads        []lane       // segments of the sums of spread, each lane for so many rows
 	aheads         []lane       // what is done for the next columns, likewise
-	unit           int
+	unit, step     int
 }
 
 // columns are a panel of columns, and what their moves need.
@@ -233,10 +233,13 @@ func (r *refinement) start() {
 	}
 	r.columns = sizes()
 	r.turned, r.spread = make([]float32, m*width), make([]float32, m*width)
-	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, r.panels())
-	r.unit = r.share()
+	r.unit, r.step = r.share(), refinePanel
+	if r.threads > 2 { // with fewer no thread waits for work
+		r.step /= 2
+	}
+	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, (m+r.step-1)/r.step)
 	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
-	if r.threads > 2 && n > width { // fewer have enough to do
+	if r.threads > 2 && n > width {
 		r.next, r.later, r.aheads = sizes(), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
 	}
 	for at := 0; at < n; at += width {
@@ -396,11 +399,15 @@ func (r *refinement) any() bool {
 // chain moves all panels of rows. It does not wait for threads that have not begun with what it needs.
 func (r *refinement) chain() {
 	for k := range r.panels() {
-		for i := 0; !r.pushes[k].advance(k, func(at int) { r.push(k, at, k) }); i++ {
-			kernel.Pause(i)
-		}
 		r.movePanel(k)
 		r.done.Store(int32(k) + 1)
+	}
+}
+
+// learn returns when the gradient of a row, the first of its lane, knows all of the panels before k.
+func (r *refinement) learn(k, row int) {
+	for i := 0; !r.pushes[row/r.step].advance(k, func(at int) { r.push(row/r.step, at, k) }); i++ {
+		kernel.Pause(i)
 	}
 }
 
@@ -418,26 +425,28 @@ func (l *lane) advance(end int, f func(at int)) bool {
 	return true
 }
 
-// pushAhead lets a panel of rows know what the panels that are done did, if it is not the next one, and reports whether there was one.
+// pushAhead lets a lane of rows know what the panels that are done did, if it is not the first of the next panel, and reports whether there
+// was one.
 func (r *refinement) pushAhead(done int) bool {
-	for k := done + 1; k < r.panels(); k++ {
-		if at := r.pushes[k].done.Load(); at >= 0 && at < int32(done) && r.pushes[k].advance(done, func(at int) { r.push(k, at, done) }) {
+	for u := done*refinePanel/r.step + 1; u < len(r.pushes); u++ {
+		l := &r.pushes[u]
+		if at := l.done.Load(); at >= 0 && at < int32(done) && l.advance(done, func(at int) { r.push(u, at, done) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// push adds to the gradients of panel k of rows what the moves of panels from to to-1 do to them, one after the other.
-func (r *refinement) push(k, from, to int) {
-	m, width, row := r.rows, r.count, k*refinePanel
+// push adds to the gradients of lane u of rows what the moves of panels from to to-1 do to them, one after the other.
+func (r *refinement) push(u, from, to int) {
+	m, width, row := r.rows, r.count, u*r.step
 	for ; from < to; from++ {
 		end := from // of a run of panels that have moved
 		for end < to && r.moved[end] != 0 {
 			end++
 		}
 		kernel.MatMulAddSpans(r.grad[row*width:], r.outputs[row*m+from*refinePanel:], r.turned[from*refinePanel*width:],
-			min(refinePanel, m-row), width, (end-from)*refinePanel, width, m, width, refinePanel)
+			min(r.step, m-row), width, (end-from)*refinePanel, width, m, width, refinePanel)
 		from = end
 	}
 }
@@ -517,9 +526,13 @@ func (r *refinement) goAhead() bool {
 func (r *refinement) movePanel(k int) {
 	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.count
 	r.moved[k] = 0
+	r.learn(k, from)
 	for row := from; row < to; row++ {
 		moved := r.moveRow(row)
 		if row+1 < to {
+			if (row+1)%r.step == 0 {
+				r.learn(k, row+1)
+			}
 			r.follow(r.moved[k], from, row+1)
 		}
 		turned := r.turned[row*width : (row+1)*width]
