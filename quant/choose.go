@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,15 +10,17 @@ import (
 )
 
 // chooseRows is the number of rows whose grids are chosen at the same time, before any of them has codes; chooseGroups is how many times
-// as many a thread takes at a time.
-const chooseRows, chooseGroups = 8, 4
+// as many a thread takes at a time at most. So many rows of the factor as chooseLay take as long to lay out as one to choose for.
+const chooseRows, chooseGroups, chooseLay = 8, 4, 256
 
 // Of the grids around the one that a search finds, that one is taken which leaves the least of the objective after the feedback within
-// the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale.
+// the block. So many are tried in either direction, scales first and then zero terms; steps are in units of the scale. Those of some rows are
+// tried at the same time, each in a lane.
 const (
 	gridTries = 3
 	scaleStep = .03
 	zeroStep  = .125
+	gridLanes = chooseRows * (2*gridTries + 2)
 )
 
 // chooser chooses the codes and grids of all rows of a refinement, row after row and in every row column after column: Babai's way
@@ -34,22 +35,35 @@ const (
 type chooser struct {
 	*refinement
 	errors  []float32   // of columns, in units of the factor, in the order of positions [rows, cols]
-	missed  []float32   // Z, in the order of positions: for every block of columns [rows, columns]
+	missed  []float32   // Z, chooseRows after the other from the last ones on: for every block of columns [rows, columns]
 	lacking atomic.Bool // whether a block has the grid that it had, because the search found none
 }
 
 // choosing are rows and a block of columns for which a chooser chooses.
 type choosing struct {
 	*chooser
+	share          int       // of the threads
 	lo, hi         int       // positions of rows
 	first, columns int       // the first position of columns, and how many
 	factor         []float32 // of these columns [columns, columns]
 	aims, drawn    []float32 // of rows, and what the errors of earlier columns take from them [rows, columns]
-	product        []float32
 	missed         []float32 // Z of all rows and these columns
-	value, trial   []float32 // what some rows choose codes for, and a copy [chooseRows, columns]
+	mixed          []float32 // mix of rows, with columns in the order of missed [rows, chooser.rows]
+	value          []float32 // what some rows choose codes for [chooseRows, columns]
 	importance     []float32 // the same for all rows
 	scale, zero    []float32 // of some rows
+	tries          tries
+}
+
+// tries are grids that rows try. A lane is a row, and after all rows follow those of their next grid.
+type tries struct {
+	value  []float32 // what rows choose codes for [columns, chooseRows]
+	back   []float32 // what is left of every column of the factor, from the last row to the one below the diagonal [columns, columns]
+	errors []float32 // of columns, from the last one on, in units of the factor, with the other sign [columns, gridLanes]
+
+	aim, scale, zero, inverse [gridLanes]float32
+	left                      [gridLanes]float64 // of the objective, in units of the row
+	stored                    [gridLanes]bool    // whether the grid can be stored
 }
 
 // choose chooses all codes, and the grids of blocks that are moved at once. If the search finds no grid for some block, rows are encoded
@@ -78,20 +92,23 @@ func (r *refinement) choose() error {
 func (r *refinement) chooseOnce() (finite, lacking bool) {
 	m, width := r.rows, r.width
 	c := &chooser{refinement: r, errors: r.pulled, missed: make([]float32, m*r.cols)}
-	const rows = chooseRows * chooseGroups
+	blocks := (r.cols + width - 1) / width
+	rows := r.rowsAtATime(blocks)
 	scratch := sync.Pool{New: func() any {
 		return &choosing{
 			chooser: c, factor: make([]float32, width*width), aims: make([]float32, rows*width), drawn: make([]float32, rows*width),
-			product: make([]float32, rows*width), value: make([]float32, chooseRows*width), trial: make([]float32, width),
-			importance: make([]float32, chooseRows*width), scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
+			mixed: make([]float32, rows*m), value: make([]float32, chooseRows*width), importance: make([]float32, chooseRows*width),
+			scale: make([]float32, chooseRows), zero: make([]float32, chooseRows),
+			tries: tries{value: make([]float32, width*chooseRows), back: make([]float32, width*width), errors: make([]float32, width*gridLanes)},
 		}
 	}}
-	pieces, blocks := (m+rows-1)/rows, (r.cols+width-1)/width
+	pieces := (m + rows - 1) / rows
 	for turn := range pieces + blocks - 1 { // pieces of a turn lie on a diagonal
 		from, to := max(0, turn-pieces+1), min(turn, blocks-1)+1
 		kernel.Parallel(r.threads, to-from, func(a, z int) {
 			p := scratch.Get().(*choosing)
 			defer scratch.Put(p)
+			p.share = max(1, (r.threads+(to-from)/2)/(to-from))
 			for b := from + a; b < from+z; b++ {
 				end := r.cols - b*width
 				p.first = max(0, end-width)
@@ -103,6 +120,22 @@ func (r *refinement) chooseOnce() (finite, lacking bool) {
 		})
 	}
 	return kernel.Finite(r.threads, c.errors), c.lacking.Load()
+}
+
+// rowsAtATime is how many rows a thread takes at a time, so that the turns of as many blocks of columns end soonest.
+func (r *refinement) rowsAtATime(blocks int) (best int) {
+	threads, lay := max(1, r.threads), 1+r.cols/chooseLay
+	for rows, least := chooseRows*chooseGroups, 0; rows >= chooseRows; rows /= 2 {
+		cost, pieces := 0, (r.rows+rows-1)/rows
+		for turn := range pieces + blocks - 1 {
+			some := min(turn, blocks-1) + 1 - max(0, turn-pieces+1)
+			cost += (some + threads - 1) / threads * (rows + lay)
+		}
+		if best == 0 || cost < least {
+			best, least = rows, cost
+		}
+	}
+	return best
 }
 
 func cloneBlocks(b Blocks) Blocks {
@@ -128,19 +161,24 @@ func (r *refinement) decompose() bool {
 	}
 	r.rowOrder = positions(diagonal, m, r.ordering)
 	r.mix = make([]float32, m*m)
-	for i, a := range r.rowOrder {
-		for j, b := range r.rowOrder[:i+1] {
-			r.mix[i*m+j] = r.outputs[a*m+b]
+	kernel.Parallel(r.threads, m, func(i, end int) {
+		for ; i < end; i++ {
+			row := r.outputs[r.rowOrder[i]*m:][:m]
+			for j, b := range r.rowOrder[:i+1] {
+				r.mix[i*m+j] = row[b]
+			}
 		}
-	}
+	})
 	if !invertFactor(r.mix, m, r.threads) {
 		return false
 	}
-	for j := range m { // row j is that of the inverse of the factor of Uᵀ D U, column j of V times a number
-		for i := range j {
-			r.mix[i*m+j] = r.mix[j*m+i] / r.mix[j*m+j]
+	kernel.Parallel(r.threads, m, func(j, end int) {
+		for ; j < end; j++ { // row j is that of the inverse of the factor of Uᵀ D U, column j of V times a number
+			for i := range j {
+				r.mix[i*m+j] = r.mix[j*m+i] / r.mix[j*m+j]
+			}
 		}
-	}
+	})
 	return true
 }
 
@@ -187,6 +225,11 @@ func (c *choosing) choose() {
 	for i := range width {
 		copy(c.factor[i*width:(i+1)*width], all[(c.first+i)*n+c.first:])
 	}
+	for i := range width {
+		for j := range i {
+			c.tries.back[j*width+width-1-i] = c.factor[i*width+j]
+		}
+	}
 	for i := range chooseRows {
 		copy(c.importance[i*width:(i+1)*width], c.feedback.importance[c.first:])
 	}
@@ -202,102 +245,111 @@ func (c *choosing) choose() {
 	}
 	c.missed = c.chooser.missed[c.first*m:][:m*width]
 	for hi := m; hi > c.hi; hi -= chooseRows {
-		c.mixIn(c.hi, hi-chooseRows, hi)
+		for i := range rows {
+			copy(c.mixed[i*m+m-hi:], c.mix[(c.lo+i)*m+hi-chooseRows:][:chooseRows])
+		}
 	}
+	kernel.MatMulAddSpans(c.aims, c.mixed, c.missed, rows, width, m-c.hi, width, m, width, chooseRows)
 	for hi := c.hi; hi > c.lo; hi -= chooseRows {
 		lo := max(c.lo, hi-chooseRows)
 		if c.choosesGrids() {
 			c.chooseGrids(lo, hi)
 		}
 		for i := hi - 1; i >= lo; i-- {
-			c.chooseCodes(i, hi)
+			c.chooseCodes(i, lo, hi)
 		}
-		c.mixIn(lo, lo, hi)
-	}
-}
-
-// mixIn adds to the aims of the rows at hand before position end what rows from to to-1 missed.
-func (c *choosing) mixIn(end, from, to int) {
-	rows, width := end-c.lo, c.columns
-	if rows > 0 {
-		kernel.MatMul(c.product, c.mix[c.lo*c.rows+from:], c.missed[from*width:], rows, width, to-from, width, c.rows, width)
-		kernel.Add(c.aims[:rows*width], c.aims[:rows*width], c.product[:rows*width])
+		if rows := lo - c.lo; rows > 0 {
+			kernel.MatMulAdd(c.aims, c.mix[c.lo*m+lo:], c.missed[(m-hi)*width:], rows, width, hi-lo, width, m, width)
+		}
 	}
 }
 
 // chooseGrids chooses the grids of positions lo to hi-1 of rows, as if none of them erred.
 func (c *choosing) chooseGrids(lo, hi int) {
-	rows, width := hi-lo, c.columns
+	rows, width, t := hi-lo, c.columns, &c.tries
 	value, scale, zero := c.value[:rows*width], c.scale[:rows], c.zero[:rows]
 	difference(value, c.aims[(lo-c.lo)*width:], c.drawn[(lo-c.lo)*width:])
-	searchGrids(scale, zero, value, c.importance[:rows*width], c.spec, c.candidates)
-	for i := range scale {
-		if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
-			c.lacking.Store(true)
-			continue
-		}
-		s, z := c.better(value[i*width:(i+1)*width], c.trial[:width], scale[i], zero[i])
-		at := c.rowOrder[lo+i]*c.blocks + c.order[c.first]/c.feedback.block
-		c.dst.Scale[at] = s
-		if c.dst.Zero != nil {
-			c.dst.Zero[at] = z
+	kernel.Parallel(c.share, rows, func(a, z int) {
+		searchGrids(scale[a:z], zero[a:z], value[a*width:z*width], c.importance[a*width:z*width], c.spec, c.candidates)
+	})
+	for i := range rows {
+		for j, v := range value[i*width : (i+1)*width] {
+			t.value[j*chooseRows+i] = v
 		}
 	}
-}
-
-// better returns the best of the grids around a given one for some values.
-func (c *choosing) better(value, trial []float32, scale, zero float32) (s, z float32) {
 	round := func(v float32) float32 {
 		if c.spec.Scale == tensor.F16 {
 			return kernel.RoundF16(v)
 		}
 		return v
 	}
-	s, z = scale, zero
-	least := c.left(value, trial, s, z, math.Inf(1))
-	try := func(scale, zero float32) {
-		if !c.spec.stores(scale) || !isFinite(zero) {
-			return
+	step := func(k int) float32 { return float32((k+1)/2) * float32(2*(k%2)-1) } // 0, 1, -1, 2, -2, ...
+	var least [chooseRows]float64                                                // 0 without a grid: then no other is taken
+	try := func(first int, of func(i, k int) (scale, zero float32)) {
+		for i := range rows {
+			for k := first; k <= 2*gridTries; k++ {
+				t.scale[k*chooseRows+i], t.zero[k*chooseRows+i] = of(i, k)
+			}
 		}
-		if sum := c.left(value, trial, scale, zero, least); sum < least {
-			least, s, z = sum, scale, zero
+		c.try(rows)
+		for i := range rows {
+			for k := first; k <= 2*gridTries; k++ {
+				if at := k*chooseRows + i; t.stored[at] && (k == 0 || t.left[at] < least[i]) {
+					least[i], scale[i], zero[i] = t.left[at], t.scale[at], t.zero[at]
+				}
+			}
 		}
 	}
-	for i := range 2 * gridTries {
-		step := float32(i/2+1) * float32(1-2*(i%2)) // 1, -1, 2, -2, ...
-		try(round(scale+float32(scale*float32(step*scaleStep))), zero)
+	try(0, func(i, k int) (float32, float32) {
+		return round(scale[i] + float32(scale[i]*float32(step(k)*scaleStep))), zero[i]
+	})
+	if !c.spec.Symmetric {
+		try(1, func(i, k int) (float32, float32) {
+			return scale[i], round(zero[i] + float32(scale[i]*float32(step(k)*zeroStep)))
+		})
 	}
-	if c.spec.Symmetric {
-		return s, z
+	for i := range scale {
+		if !c.spec.stores(scale[i]) || !isFinite(zero[i]) {
+			c.lacking.Store(true)
+			continue
+		}
+		at := c.rowOrder[lo+i]*c.blocks + c.order[c.first]/c.feedback.block
+		c.dst.Scale[at] = scale[i]
+		if c.dst.Zero != nil {
+			c.dst.Zero[at] = zero[i]
+		}
 	}
-	scale = s
-	for i := range 2 * gridTries {
-		step := float32(i/2+1) * float32(1-2*(i%2))
-		try(scale, round(zero+float32(scale*float32(step*zeroStep))))
-	}
-	return s, z
 }
 
-// left is what codes of a grid leave of the objective, in units of the row, or more than most if it is more. It overwrites trial.
-func (c *choosing) left(value, trial []float32, scale, zero float32, most float64) (sum float64) {
-	copy(trial, value)
-	grid, inverse, width := signed(c.spec.Bits), 1/scale, c.columns
-	for j := width - 1; j >= 0 && !(sum > most); j-- {
-		q := grid.nearest(float32((trial[j] - zero) * inverse))
-		err := (trial[j] - (float32(scale*q) + zero)) / c.factor[j*width+j]
-		sum += float64(float64(err) * float64(err))
-		kernel.AddScaled(trial[:j], c.factor[j*width:j*width+j], -err)
+// try sets what the grids of so many rows leave of the objective.
+func (c *choosing) try(rows int) {
+	t, width := &c.tries, c.columns
+	for at := range gridLanes {
+		t.stored[at] = at%chooseRows < rows && at < gridLanes-chooseRows && c.spec.stores(t.scale[at]) && isFinite(t.zero[at])
+		if !t.stored[at] { // any other
+			t.scale[at], t.zero[at] = 1, 0
+		}
+		t.inverse[at] = 1 / t.scale[at]
 	}
-	return sum
+	clear(t.left[:])
+	for j := width - 1; j >= 0; j-- {
+		value := [chooseRows]float32(t.value[j*chooseRows:])
+		for k := 0; k < gridLanes; k += chooseRows {
+			*(*[chooseRows]float32)(t.aim[k:]) = value
+		}
+		done := width - 1 - j
+		kernel.AddScaledRows(t.aim[:], t.errors[:done*gridLanes], t.back[j*width:][:done])
+		errors := t.errors[done*gridLanes : (done+1)*gridLanes]
+		kernel.CodeErrors(errors, t.left[:], t.aim[:], t.zero[:], t.scale[:], t.inverse[:], c.factor[j*width+j], c.spec.Bits)
+	}
 }
 
-// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1.
-func (c *choosing) chooseCodes(i, hi int) {
+// chooseCodes chooses the codes of position i of rows, after positions i+1 to hi-1 of those from lo to hi-1.
+func (c *choosing) chooseCodes(i, lo, hi int) {
 	n, width, row := c.cols, c.columns, c.rowOrder[i]
-	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], c.missed[i*width:][:width]
-	for j := i + 1; j < hi; j++ {
-		kernel.AddScaled(aim, c.missed[j*width:][:width], c.mix[i*c.rows+j])
-	}
+	all := c.missed[(c.rows-hi)*width:][:(hi-lo)*width]
+	aim, value, missed := c.aims[(i-c.lo)*width:][:width], c.value[:width], all[(i-lo)*width:][:width]
+	kernel.AddScaledRows(aim, all[(i+1-lo)*width:], c.mix[i*c.rows+i+1:i*c.rows+hi])
 	difference(value, aim, c.drawn[(i-c.lo)*width:])
 	scale, zero := c.terms(row, c.order[c.first]/c.feedback.block*c.feedback.block)
 	grid, inverse, mid := signed(c.spec.Bits), 1/scale, float32(int(1)<<(c.spec.Bits-1))

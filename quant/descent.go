@@ -117,23 +117,15 @@ func (e *feedback) refit(b *batch, at int) bool {
 
 // slope sums over some columns of the block what depends on the gradient.
 func (f *fit) slope(code, grad []float32) {
-	var gq, g1 float64
-	for i, c := range code {
-		gq += float64(float64(c) * float64(grad[i]))
-		g1 += float64(grad[i])
-	}
+	gq, g1 := kernel.CodeSums(code, grad)
 	f.gq += gq
 	f.g1 += g1
 }
 
 // curve sums over some columns of the block what does not.
 func (f *fit) curve(code, kq, sums []float32) {
-	var qq, q1 float64
-	for i, c := range code {
-		q := float64(c)
-		qq += float64(q * float64(kq[i]))
-		q1 += float64(q * float64(sums[i]))
-	}
+	qq, _ := kernel.CodeSums(code, kq)
+	q1, _ := kernel.CodeSums(code, sums)
 	f.qq += qq
 	f.q1 += q1
 }

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -77,20 +80,34 @@ type refinement struct {
 	rowOrder []int     // row of every position; the last position comes first
 	mix      []float32 // V of chooser in the order of positions, above the diagonal [m, m]
 
-	gradient, change, product []float32     // [m, width]
-	code, kq                  []float32     // signed codes, and their products with the square [m, width]
-	fits                      []fit         // of each row, for its block
-	square                    []float32     // of the damped Hessian [width, width]
-	packed                    kernel.Packed // the square, as factor of products with rows
-	factor                    kernel.Packed // of a product that goroutines share
-	effects                   [2]effect     // of a panel of rows, and the one before it
+	*columns                    // those that move
+	next           *columns     // those that move after them, if they are prepared meanwhile
+	turned, spread []float32    // change · square, and what changes of all rows do to each row [m, width]
+	later          []float32    // see goAhead
+	moved          []uint32     // of panels of rows: a bit for every row that has moved
+	done           atomic.Int32 // panels of rows
+	pushes         []lane       // what rows know of the panels before theirs, each lane for step of them
+	spreads        []lane       // segments of the sums of spread, each lane for so many rows
+	aheads         []lane       // what is done for the next columns, likewise
+	unit, step     int
 }
 
-// effect is what a panel of rows passes on to the rows below it.
-type effect struct {
-	turned []float32     // change · square [refinePanel, width]
-	packed kernel.Packed // turned, as factor
-	moved  bool          // whether it is not 0
+// columns are a panel of columns, and what their moves need.
+type columns struct {
+	lo, count        int
+	square, diagonal []float32     // of the damped Hessian [count, count]
+	ordinary         bool          // whether all of the diagonal is
+	packed           kernel.Packed // the square, as factor of products with rows
+	grad, change     []float32     // [m, count]
+	code             []float32     // signed codes [m, count]
+	refits           []float32     // products of codes with the square, and sums of its rows: what scales and zero terms do [m, 2, count]
+	fits             []fit         // of each row, for its block
+}
+
+// lane is work in steps, which are done in their order, each by any goroutine.
+type lane struct {
+	done atomic.Int32 // how many are; -1 while a goroutine is at it
+	_    [60]byte     // lanes do not share a line of the cache
 }
 
 // refinement returns the refinement of rows that have no codes yet.
@@ -162,7 +179,7 @@ func (r *refinement) point() error {
 	r.target, r.pulled = kernel.Floats(m*n), kernel.Floats(m*n)
 	multiplied := r.multiplyOffload(r.target, r.w)
 	failed := make([]error, m)
-	r.each(0, m, func(lo, hi int) {
+	r.each(func(lo, hi int) {
 		b := &batch{rows: hi - lo, dst: r.dst.Slice(lo, hi, m), target: r.target[lo*n : hi*n], work: r.pulled[lo*n : hi*n]}
 		failed[lo] = r.prepare(b, r.w.Slice(lo, hi), multiplied, lo)
 	})
@@ -172,7 +189,7 @@ func (r *refinement) point() error {
 // mistake computes E.
 func (r *refinement) mistake() {
 	m, n := r.rows, r.cols
-	r.each(0, m, func(lo, hi int) {
+	r.each(func(lo, hi int) {
 		r.dst.Slice(lo, hi, m).Dequantize(r.pulled[lo*n:hi*n], r.spec)
 		subtract(r.pulled[lo*n:hi*n], r.target[lo*n:])
 	})
@@ -181,14 +198,21 @@ func (r *refinement) mistake() {
 
 // run sweeps over all columns until nothing moves.
 func (r *refinement) run() {
-	width := min(r.block, descentPanel)
-	r.width = width
+	r.width = min(r.block, descentPanel)
 	r.start()
-	for range r.sweeps {
+	ready := false // whether columns are prepared
+	for sweep := range r.sweeps {
 		moved := false
-		for lo := 0; lo < r.cols; lo += width {
-			r.width = min(width, r.cols-lo) // the end of a row that is one block
-			if r.panel(lo) {
+		for lo := 0; lo < r.cols; lo += r.width {
+			if !ready {
+				r.prepareAll(lo)
+			}
+			next := lo + r.width
+			if next >= r.cols {
+				next = 0
+			}
+			ready = r.next != nil && (next > 0 || sweep+1 < r.sweeps)
+			if r.moveAll(next, ready) {
 				moved = true
 			}
 		}
@@ -200,98 +224,113 @@ func (r *refinement) run() {
 
 // start computes (G + r I) E.
 func (r *refinement) start() {
-	m, n := r.rows, r.cols
-	r.gradient, r.change, r.product = make([]float32, m*r.width), make([]float32, m*r.width), make([]float32, m*r.width)
-	r.code, r.kq, r.fits = make([]float32, m*r.width), make([]float32, m*r.width), make([]fit, m)
-	r.square = make([]float32, r.width*r.width)
-	for i := range r.effects {
-		r.effects[i].turned = make([]float32, refinePanel*r.width)
+	m, n, width := r.rows, r.cols, r.width
+	sizes := func() *columns {
+		return &columns{
+			square: make([]float32, width*width), diagonal: make([]float32, width), grad: make([]float32, m*width), change: make([]float32, m*width),
+			code: make([]float32, m*width), refits: make([]float32, m*2*width), fits: make([]fit, m),
+		}
 	}
-	for at := 0; at < n; at += r.width {
-		width := min(r.width, n-at)
+	r.columns = sizes()
+	r.turned, r.spread = make([]float32, m*width), make([]float32, m*width)
+	r.unit, r.step = r.share(), refinePanel
+	if r.threads > 2 { // with fewer no thread waits for work
+		r.step /= 2
+	}
+	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, (m+r.step-1)/r.step)
+	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
+	if r.threads > 2 && n > width {
+		r.next, r.later, r.aheads = sizes(), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
+	}
+	for at := 0; at < n; at += width {
+		width := min(width, n-at)
 		for i := range m {
 			copy(r.change[i*width:(i+1)*width], r.pulled[i*n+at:])
 		}
-		r.pack(r.change, m, width)
-		r.each(0, m, func(lo, hi int) { r.factor.MulT(r.pulled[lo*n+at:], r.outputs[lo*m:], hi-lo, n, m, 0, width) })
+		r.each(func(lo, hi int) {
+			kernel.MatMul(r.pulled[lo*n+at:], r.outputs[lo*m:], r.change, hi-lo, width, m, n, m, width)
+		})
 	}
 }
+
+// segments is the number of segments of a sum over n positions.
+func segments(n int) int { return (n + kernel.Segment - 1) / kernel.Segment }
 
 // refineRows is the most rows of a product that a thread computes at a time, refineLay the cost of laying out the other factor, in
 // rows.
 const refineRows, refineLay = 64, 4
 
-// each calls f for runs of rows from lo to hi-1, in parallel.
-func (r *refinement) each(lo, hi int, f func(lo, hi int)) {
-	if lo < hi {
-		unit := kernel.Span(r.threads, hi-lo, refineRows, refineLay)
-		kernel.Parallel(r.threads, (hi-lo+unit-1)/unit, func(a, z int) { f(lo+a*unit, min(lo+z*unit, hi)) })
+// share is how many rows of a product a thread computes at a time.
+func (r *refinement) share() int {
+	if r.threads <= 1 {
+		return r.rows
 	}
+	return kernel.Span(r.threads, r.rows, refineRows, refineLay)
 }
 
-// pack makes x [rows, width] the right-hand side of products.
-func (r *refinement) pack(x []float32, rows, width int) {
-	r.factor.Resize(width, rows)
-	r.panels(width, func(from, n int) { r.factor.PackColumns(x, from, n, width) })
+// each calls f for runs of rows, lo to hi-1, in parallel.
+func (r *refinement) each(f func(lo, hi int)) {
+	unit := r.share()
+	kernel.Parallel(max(1, r.threads), (r.rows+unit-1)/unit, func(a, z int) { f(a*unit, min(z*unit, r.rows)) })
 }
 
-// panels calls f for the panels of a factor of so many rows: the first row, and how many.
-func (r *refinement) panels(rows int, f func(from, n int)) {
-	const panel = kernel.PanelRows
-	kernel.Parallel(r.threads, (rows+panel-1)/panel, func(a, z int) { f(a*panel, min(z*panel, rows)-a*panel) })
-}
+// panels is the number of panels of rows.
+func (r *refinement) panels() int { return (r.rows + refinePanel - 1) / refinePanel }
 
-// panel moves columns lo to lo+width-1 of all rows, and reports whether anything moved.
-func (r *refinement) panel(lo int) bool {
-	m, n, width := r.rows, r.cols, r.width
-	for i := range width {
-		copy(r.square[i*width:(i+1)*width], r.hessian[(lo+i)*n+lo:])
-		r.square[i*width+i] += r.ridge
-	}
-	r.packed.Resize(width, width)
-	r.packed.PackColumns(r.square, 0, width, width)
-	r.factor.Resize(width, n)
-	r.panels(width, func(from, rows int) { r.factor.PackRows(r.hessian[(lo+from)*n:], from, rows, n) })
-	r.each(0, m, func(from, to int) {
-		r.factor.MulT(r.gradient[from*width:], r.pulled[from*n:], to-from, width, n, 0, width)
-		for i := from; i < to; i++ {
-			kernel.AddScaled(r.gradient[i*width:(i+1)*width], r.pulled[i*n+lo:][:width], r.ridge)
-		}
-		r.prepareMoves(lo, from, to)
+// prepareAll prepares the columns from lo on, which move then.
+func (r *refinement) prepareAll(lo int) {
+	c, n := r.columns, r.cols
+	r.begin(c, lo)
+	r.each(func(from, to int) {
+		kernel.MatMul(c.grad[from*c.count:], r.pulled[from*n:], r.hessian[lo:], to-from, c.count, n, c.count, n, n)
+		r.ridgeOf(c, from, to)
+		r.prepareMoves(c, from, to)
 	})
-	if !r.moveAll(lo) {
-		return false
-	}
-	r.pack(r.change, m, width)
-	r.each(0, m, func(from, to int) {
-		r.factor.MulT(r.product[from*width:], r.outputs[from*m:], to-from, width, m, 0, width)
-		for i := from; i < to; i++ {
-			at := r.pulled[i*n+lo:][:width]
-			kernel.Add(at, at, r.product[i*width:(i+1)*width])
-		}
-	})
-	return true
 }
 
-// prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows.
-func (r *refinement) prepareMoves(lo, from, to int) {
-	width := r.width
+// begin sets the columns, and lays out their square.
+func (r *refinement) begin(c *columns, lo int) {
+	c.lo, c.count, c.ordinary = lo, min(r.width, r.cols-lo), true // fewer at the end of a row that is one block
+	for i := range c.count {
+		copy(c.square[i*c.count:(i+1)*c.count], r.hessian[(lo+i)*r.cols+lo:])
+		c.square[i*c.count+i] += r.ridge
+		c.diagonal[i] = c.square[i*c.count+i]
+		c.ordinary = c.ordinary && ordinary(c.diagonal[i])
+	}
+	c.packed.Resize(c.count, c.count)
+	c.packed.PackColumns(c.square, 0, c.count, c.count)
+}
+
+// ridgeOf adds what the ridge does to the gradients of rows from to to-1.
+func (r *refinement) ridgeOf(c *columns, from, to int) {
+	for i := from; i < to; i++ {
+		kernel.AddScaled(c.grad[i*c.count:(i+1)*c.count], r.pulled[i*r.cols+c.lo:][:c.count], r.ridge)
+	}
+}
+
+// prepareMoves computes what the moves of rows from to to-1 need, and does not depend on the moves of other rows or columns.
+func (r *refinement) prepareMoves(c *columns, from, to int) {
+	width := c.count
 	mid := float32(int(1) << (r.spec.Bits - 1))
 	for row := from; row < to; row++ {
-		scale, zero := r.terms(row, lo)
-		code, change := r.code[row*width:(row+1)*width], r.change[row*width:(row+1)*width]
-		for i, c := range r.dst.Codes[row*r.cols+lo:][:width] {
-			code[i] = float32(c) - mid
-			change[i] = -(float32(scale*code[i]) + zero)
+		scale, zero := r.terms(row, c.lo)
+		code, change := c.code[row*width:(row+1)*width], c.change[row*width:(row+1)*width]
+		for i, q := range r.dst.Codes[row*r.cols+c.lo:][:width] {
+			code[i] = float32(q) - mid
 		}
+		kernel.Scale(change, code, scale)
+		kernel.Shift(change, change, zero)
+		kernel.Scale(change, change, -1)
 	}
 	if width != r.feedback.block {
 		return
 	}
-	r.packed.MulT(r.kq[from*width:], r.code[from*width:], to-from, width, width, 0, width)
+	c.packed.MulT(c.refits[from*2*width:], c.code[from*width:], to-from, 2*width, width, 0, width)
 	for row := from; row < to; row++ {
-		r.fits[row] = fit{}
-		r.fits[row].curve(r.code[row*width:(row+1)*width], r.kq[row*width:], r.sums[lo:lo+width])
+		kq, sums := c.refits[row*2*width:][:width], c.refits[(row*2+1)*width:][:width]
+		copy(sums, r.sums[c.lo:])
+		c.fits[row] = fit{}
+		c.fits[row].curve(c.code[row*width:(row+1)*width], kq, sums)
 	}
 }
 
@@ -304,116 +343,276 @@ func (r *refinement) terms(row, lo int) (scale, zero float32) {
 	return r.dst.Scale[at], zero
 }
 
-// moveAll moves columns lo to lo+width-1 of all rows, and reports whether anything moved. While one thread moves the rows of a panel, one
-// after the other, the others let the rows below it know what the panel before it did.
-func (r *refinement) moveAll(lo int) bool {
-	moved := r.movePanel(lo, 0)
-	for from := 0; from+refinePanel < r.rows; from += refinePanel {
-		next := from + refinePanel
-		below, units, unit := next+refinePanel, 0, refineRows
-		if r.effects[from/refinePanel%2].moved && below < r.rows {
-			unit = kernel.Span(r.threads, r.rows-below, refineRows, refineLay)
-			units = (r.rows - below + unit - 1) / unit
+// moveAll moves the columns of all rows, and reports whether anything moved. While one thread moves the rows, one after the other, others let
+// the rows below know what panels of rows did, and all rows what segments of sums of them did, and prepare the next columns, which then move,
+// if they are asked to.
+func (r *refinement) moveAll(next int, ahead bool) bool {
+	r.done.Store(0)
+	if ahead {
+		r.begin(r.next, next)
+	} else if r.next != nil {
+		r.next.count = 0
+	}
+	for _, lanes := range [][]lane{r.pushes, r.spreads, r.aheads} {
+		for i := range lanes {
+			lanes[i].done.Store(0)
 		}
-		kernel.Parallel(r.threads, 1+units, func(u, end int) {
-			for ; u < end; u++ {
-				if u > 0 {
-					r.push(from, below+(u-1)*unit, min(below+u*unit, r.rows))
-					continue
-				}
-				r.push(from, next, min(below, r.rows))
-				if r.movePanel(lo, next) {
-					moved = true
-				}
+	}
+	threads := max(1, r.threads)
+	kernel.Parallel(threads, threads, func(u, end int) {
+		for ; u < end; u++ {
+			if u == 0 {
+				r.chain()
 			}
-		})
+			r.help()
+		}
+	})
+	if ahead {
+		r.columns, r.next = r.next, r.columns
 	}
-	return moved
+	return r.any()
 }
 
-// push adds to the gradients of rows lo to hi-1 what the moves of the panel that begins with row from do to them.
-func (r *refinement) push(from, lo, hi int) {
-	s, width := &r.effects[from/refinePanel%2], r.width
-	if !s.moved {
-		return
+// patience is how often a thread looks for work while another one moves rows. With a CPU of its own that one takes less time.
+const patience = 5000
+
+// help does what there is to do besides moving rows, until there is no more, or the thread that moves them seems to have no CPU.
+func (r *refinement) help() {
+	for i := 0; i < patience; {
+		switch done := int(r.done.Load()); {
+		case r.pushAhead(done), r.spreadOut(done), r.goAhead():
+			i = 0
+		case done == r.panels():
+			return
+		default:
+			kernel.Pause(i)
+			i++
+		}
 	}
-	s.packed.MulT(r.product[lo*width:], r.outputs[lo*r.rows+from:], hi-lo, width, r.rows, 0, width)
-	kernel.Add(r.gradient[lo*width:hi*width], r.gradient[lo*width:hi*width], r.product[lo*width:hi*width])
 }
 
-// movePanel moves the rows of the panel that begins with row from, one after the other, and reports whether anything moved.
-func (r *refinement) movePanel(lo, from int) bool {
-	s, to, width := &r.effects[from/refinePanel%2], min(from+refinePanel, r.rows), r.width
-	s.moved = false
+// any reports whether any row has moved.
+func (r *refinement) any() bool {
+	return slices.ContainsFunc(r.moved, func(rows uint32) bool { return rows != 0 })
+}
+
+// chain moves all panels of rows. It does not wait for threads that have not begun with what it needs.
+func (r *refinement) chain() {
+	for k := range r.panels() {
+		r.movePanel(k)
+		r.done.Store(int32(k) + 1)
+	}
+}
+
+// learn returns when the gradient of a row, the first of its lane, knows all of the panels before k.
+func (r *refinement) learn(k, row int) {
+	for i := 0; !r.pushes[row/r.step].advance(k, func(at int) { r.push(row/r.step, at, k) }); i++ {
+		kernel.Pause(i)
+	}
+}
+
+// advance calls f with the number of steps that are done, for f to do those up to end-1. It reports whether these are done, and not whether
+// another goroutine is at it.
+func (l *lane) advance(end int, f func(at int)) bool {
+	at := l.done.Load()
+	if at < 0 || at < int32(end) && !l.done.CompareAndSwap(at, -1) {
+		return false
+	}
+	if at < int32(end) {
+		f(int(at))
+		l.done.Store(int32(end))
+	}
+	return true
+}
+
+// pushAhead lets a lane of rows know what the panels that are done did, if it is not the first of the next panel, and reports whether there
+// was one.
+func (r *refinement) pushAhead(done int) bool {
+	for u := done*refinePanel/r.step + 1; u < len(r.pushes); u++ {
+		l := &r.pushes[u]
+		if at := l.done.Load(); at >= 0 && at < int32(done) && l.advance(done, func(at int) { r.push(u, at, done) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// push adds to the gradients of lane u of rows what the moves of panels from to to-1 do to them, one after the other.
+func (r *refinement) push(u, from, to int) {
+	m, width, row := r.rows, r.count, u*r.step
+	for ; from < to; from++ {
+		end := from // of a run of panels that have moved
+		for end < to && r.moved[end] != 0 {
+			end++
+		}
+		kernel.MatMulAddSpans(r.grad[row*width:], r.outputs[row*m+from*refinePanel:], r.turned[from*refinePanel*width:],
+			min(r.step, m-row), width, (end-from)*refinePanel, width, m, width, refinePanel)
+		from = end
+	}
+}
+
+// spreadOut adds to what changes do to all rows those segments of the sums whose rows are done, for some rows, and reports whether there
+// were any. With the last one the errors change.
+func (r *refinement) spreadOut(done int) bool {
+	m, width := r.rows, r.count
+	ready, all := done*refinePanel/kernel.Segment, segments(m)
+	if done == r.panels() {
+		ready = all
+	}
+	for u := range r.spreads {
+		l, from, to := &r.spreads[u], u*r.unit, min((u+1)*r.unit, m)
+		if at := l.done.Load(); at >= 0 && at < int32(ready) && l.advance(ready, func(at int) {
+			multiply, first := kernel.MatMul, at*kernel.Segment
+			if at > 0 {
+				multiply = kernel.MatMulAdd
+			}
+			multiply(r.spread[from*width:], r.outputs[from*m+first:], r.change[first*width:], to-from, width, min(ready*kernel.Segment, m)-first, width, m, width)
+			for i := from; i < to && ready == all && r.any(); i++ {
+				at := r.pulled[i*r.cols+r.lo:][:width]
+				kernel.Add(at, at, r.spread[i*width:(i+1)*width])
+			}
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// goAhead does a step of what the moves of the next columns need, for some rows, and reports whether there was one. All but one segment of the
+// sums of gradients does not depend on the columns that move, which all lie in that one. Sums of segments after it are kept apart until it is
+// added.
+func (r *refinement) goAhead() bool {
+	c, n, last := r.next, r.cols, segments(r.cols)+1
+	if c == nil || c.count == 0 {
+		return false
+	}
+	present := r.lo / kernel.Segment
+	product := func(dst []float32, s, from, to int) {
+		multiply, first := kernel.MatMul, s*kernel.Segment
+		if s > 0 && s <= present {
+			multiply = kernel.MatMulAdd
+		}
+		multiply(dst[from*c.count:], r.pulled[from*n+first:], r.hessian[first*n+c.lo:], to-from, c.count, min(kernel.Segment, n-first), c.count, n, n)
+	}
+	later := func(s int) []float32 { return r.later[(s-1)*r.rows*c.count:][:r.rows*c.count] }
+	for u := range r.aheads {
+		l, from, to := &r.aheads[u], u*r.unit, min((u+1)*r.unit, r.rows)
+		at := int(l.done.Load())
+		if at < 0 || at > last || at == last && int(r.spreads[u].done.Load()) < segments(r.rows) || !l.done.CompareAndSwap(int32(at), -1) {
+			continue
+		}
+		switch s := at - 1; {
+		case at == 0:
+			r.prepareMoves(c, from, to)
+		case at == last:
+			product(c.grad, present, from, to)
+			for s := present + 1; s < segments(n); s++ {
+				kernel.Add(c.grad[from*c.count:to*c.count], c.grad[from*c.count:to*c.count], later(s)[from*c.count:to*c.count])
+			}
+			r.ridgeOf(c, from, to)
+		case s < present:
+			product(c.grad, s, from, to)
+		case s > present:
+			product(later(s), s, from, to)
+		}
+		l.done.Store(int32(at) + 1)
+		return true
+	}
+	return false
+}
+
+// movePanel moves the rows of panel k, one after the other. While a product with one row is computed, which takes as long as its sums, the
+// next row learns what the rows before that one did.
+func (r *refinement) movePanel(k int) {
+	from, to, width := k*refinePanel, min((k+1)*refinePanel, r.rows), r.count
+	r.moved[k] = 0
+	r.learn(k, from)
 	for row := from; row < to; row++ {
-		turned := s.turned[(row-from)*width : (row-from+1)*width]
-		if !r.moveRow(row, lo) {
+		moved := r.moveRow(row)
+		if row+1 < to {
+			if (row+1)%r.step == 0 {
+				r.learn(k, row+1)
+			}
+			r.follow(r.moved[k], from, row+1)
+		}
+		turned := r.turned[row*width : (row+1)*width]
+		if !moved {
 			clear(turned)
 			continue
 		}
-		s.moved = true
+		r.moved[k] |= 1 << (row - from)
 		r.packed.MulT(turned, r.change[row*width:], 1, width, width, 0, width)
-		for i := row + 1; i < to; i++ {
-			kernel.AddScaled(r.gradient[i*width:(i+1)*width], turned, r.outputs[i*r.rows+row])
+		if row+1 < to {
+			kernel.AddScaled(r.grad[(row+1)*width:(row+2)*width], turned, r.outputs[(row+1)*r.rows+row])
 		}
 	}
-	if s.moved && to < r.rows {
-		s.packed.Resize(width, to-from)
-		s.packed.PackColumns(s.turned, 0, width, width)
-	}
-	return s.moved
 }
 
-// moveRow moves columns lo to lo+width-1 of a row, stores the change of its weights, and reports whether anything moved.
-func (r *refinement) moveRow(row, lo int) bool {
-	at := row*r.blocks + lo/r.feedback.block
-	change, code := r.change[row*r.width:(row+1)*r.width], r.code[row*r.width:(row+1)*r.width]
-	mid := float32(int(1) << (r.spec.Bits - 1))
-	scale, zero := r.terms(row, lo)
-	s, z := r.refitRow(row, lo, scale, zero)
+// follow adds to the gradient of a row what the moves of some rows from at on do to it, one after the other.
+func (r *refinement) follow(moved uint32, at, row int) {
+	width := r.count
+	gradient, outputs := r.grad[row*width:(row+1)*width], r.outputs[row*r.rows:]
+	for moved != 0 { // runs of rows that have moved
+		skip := bits.TrailingZeros32(moved)
+		n := bits.TrailingZeros32(^(moved >> skip))
+		at += skip
+		kernel.AddScaledRows(gradient, r.turned[at*width:(at+n)*width], outputs[at:at+n])
+		at += n
+		moved >>= skip + n
+	}
+}
+
+// moveRow moves the columns of a row, stores the change of its weights, and reports whether anything moved.
+func (r *refinement) moveRow(row int) bool {
+	at := row*r.blocks + r.lo/r.feedback.block
+	change, code := r.change[row*r.count:(row+1)*r.count], r.code[row*r.count:(row+1)*r.count]
+	scale, zero := r.terms(row, r.lo)
+	s, z := r.refitRow(row, scale, zero)
 	moved := r.moveCodes(row, s)
 	if s == scale && z == zero && !moved {
 		clear(change)
 		return false
 	}
-	r.dst.Scale[at] = s
-	if r.dst.Zero != nil {
-		r.dst.Zero[at] = z
+	if r.count == r.feedback.block {
+		if r.dst.Scale[at] = s; r.dst.Zero != nil {
+			r.dst.Zero[at] = z
+		}
 	}
-	codes := r.dst.Codes[row*r.cols+lo:][:r.width]
-	for i, q := range code {
-		codes[i] = uint8(q + mid)
-		change[i] += float32(s*q) + z
-	}
+	kernel.AddShifted(change, code, s, z)
 	return true
 }
 
 // refitRow returns the best scale and zero term of a block for the codes that it has.
-func (r *refinement) refitRow(row, lo int, scale, zero float32) (s, z float32) {
-	if r.width != r.feedback.block {
+func (r *refinement) refitRow(row int, scale, zero float32) (s, z float32) {
+	if r.count != r.feedback.block {
 		return scale, zero
 	}
-	width, curve := r.width, r.outputs[row*r.rows+row]
-	grad, kq, sums := r.gradient[row*width:(row+1)*width], r.kq[row*width:(row+1)*width], r.sums[lo:lo+width]
+	width, curve := r.count, r.outputs[row*r.rows+row]
+	grad := r.grad[row*width : (row+1)*width]
 	f := r.fits[row]
 	f.slope(r.code[row*width:(row+1)*width], grad)
 	f.gq, f.g1 = f.gq/float64(curve), f.g1/float64(curve)
-	s, z = f.solve(scale, zero, r.total[lo/width], r.spec)
+	s, z = f.solve(scale, zero, r.total[r.lo/width], r.spec)
 	if s != scale || z != zero {
-		kernel.AddScaled(grad, kq, (s-scale)*curve)
-		kernel.AddScaled(grad, sums, (z-zero)*curve)
+		by := [2]float32{(s - scale) * curve, (z - zero) * curve}
+		kernel.AddScaledRows(grad, r.refits[row*2*width:(row+1)*2*width], by[:])
 	}
 	return s, z
 }
 
 // moveCodes gives every code of a row in the panel, one after the other, the value that minimises the objective, and reports
 // whether any changed.
-func (r *refinement) moveCodes(row int, scale float32) bool {
-	width, curve, code := r.width, r.outputs[row*r.rows+row], r.code[row*r.width:(row+1)*r.width]
-	grad := r.gradient[row*width : (row+1)*width]
-	grid, inverse, moved := signed(r.spec.Bits), 1/scale, false
-	for i, q := range code {
-		slope, bend := grad[i], curve*r.square[i*width+i]
+func (r *refinement) moveCodes(row int, scale float32) (moved bool) {
+	width, curve, code := r.count, r.outputs[row*r.rows+row], r.code[row*r.count:(row+1)*r.count]
+	grad, diagonal := r.grad[row*width:(row+1)*width], r.diagonal[:width]
+	grid, inverse, mid := signed(r.spec.Bits), 1/scale, float32(int(1)<<(r.spec.Bits-1))
+	// A step of less than half keeps the code. Few steps are larger, and only for those it is computed.
+	var half float32
+	if r.ordinary && ordinary(curve) && ordinary(float32(math.Abs(float64(scale)))) {
+		half = float32(math.Abs(float64(0.499 * float32(curve*scale))))
+	}
+	for i := kernel.Beyond(grad, diagonal, half); i < width; i += 1 + kernel.Beyond(grad[i+1:], diagonal[i+1:], half) {
+		q, slope, bend := code[i], grad[i], curve*diagonal[i]
 		best := grid.nearest(q - float32(slope/bend*inverse))
 		if best == q {
 			continue
@@ -423,7 +622,11 @@ func (r *refinement) moveCodes(row int, scale float32) bool {
 			continue
 		}
 		code[i], moved = best, true
+		r.dst.Codes[row*r.cols+r.lo+i] = uint8(best + mid)
 		kernel.AddScaled(grad[i+1:], r.square[i*width+i+1:(i+1)*width], d*curve)
 	}
 	return moved
 }
+
+// ordinary reports whether products of three such numbers, or their inverses, are neither infinite nor denormal.
+func ordinary(x float32) bool { return x >= 0x1p-40 && x <= 0x1p40 }

@@ -20,14 +20,21 @@ type Coupled struct {
 // an encoder all at once, otherwise on threads that they share. It returns what Refine would return for each.
 func RefineTogether(list []Coupled, threads int) []error {
 	failed, runs := make([]error, len(list)), make([]*refinement, len(list))
-	share := (max(1, threads) + len(list) - 1) / max(1, len(list))
+	all := 0
+	for _, c := range list {
+		all += c.W.Rows
+	}
+	shares := make([]int, len(list)) // of threads: long runs have more
+	for i, c := range list {
+		shares[i] = max(1, (threads*c.W.Rows+all-1)/max(1, all))
+	}
 	var wait sync.WaitGroup
 	for i, c := range list {
 		wait.Go(func() {
 			if e, ok := c.Refiner.(*feedback); ok {
-				runs[i], failed[i] = e.refinement(c.Dst, c.W, c.Outputs, share)
+				runs[i], failed[i] = e.refinement(c.Dst, c.W, c.Outputs, shares[i])
 			} else {
-				failed[i] = c.Refiner.Refine(c.Dst, c.W, c.Outputs, share)
+				failed[i] = c.Refiner.Refine(c.Dst, c.W, c.Outputs, shares[i])
 			}
 		})
 	}
@@ -38,7 +45,7 @@ func RefineTogether(list []Coupled, threads int) []error {
 		}
 		r.threads = threads // one after the other, because that takes memory
 		failed[i] = r.encode()
-		r.threads = share
+		r.threads = shares[i]
 	}
 	groups := map[*feedback][]int{} // the runs of every encoder
 	for i, r := range runs {

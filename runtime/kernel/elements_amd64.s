@@ -722,6 +722,179 @@ loop1done:
 	VZEROUPPER
 	RET
 
+// func addScaledRowsAVX2(dst *float32, x *float32, factors *float32, n int, rows int)
+// Requires: AVX
+TEXT ·addScaledRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ factors+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ BX, DI
+	SHLQ $0x02, DI
+
+loop0:
+	CMPQ    BX, $0x00000040
+	JLT     loop0done
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row0:
+	VBROADCASTSS (R9), Y8
+	VMULPS       (R8), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(R8), Y8, Y10
+	VADDPS       Y10, Y1, Y1
+	VMULPS       64(R8), Y8, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       96(R8), Y8, Y12
+	VADDPS       Y12, Y3, Y3
+	VMULPS       128(R8), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       160(R8), Y8, Y10
+	VADDPS       Y10, Y5, Y5
+	VMULPS       192(R8), Y8, Y11
+	VADDPS       Y11, Y6, Y6
+	VMULPS       224(R8), Y8, Y12
+	VADDPS       Y12, Y7, Y7
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row0
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, 64(AX)
+	VMOVUPS      Y3, 96(AX)
+	VMOVUPS      Y4, 128(AX)
+	VMOVUPS      Y5, 160(AX)
+	VMOVUPS      Y6, 192(AX)
+	VMOVUPS      Y7, 224(AX)
+	ADDQ         $0x00000100, AX
+	ADDQ         $0x00000100, CX
+	SUBQ         $0x00000040, BX
+	JMP          loop0
+
+loop0done:
+loop1:
+	CMPQ    BX, $0x00000020
+	JLT     loop1done
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row1:
+	VBROADCASTSS (R9), Y8
+	VMULPS       (R8), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(R8), Y8, Y10
+	VADDPS       Y10, Y1, Y1
+	VMULPS       64(R8), Y8, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       96(R8), Y8, Y12
+	VADDPS       Y12, Y3, Y3
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row1
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, 64(AX)
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, BX
+	JMP          loop1
+
+loop1done:
+loop2:
+	CMPQ    BX, $0x00000008
+	JLT     loop2done
+	VMOVUPS (AX), Y0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row2:
+	VBROADCASTSS (R9), Y8
+	VMULPS       (R8), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row2
+	VMOVUPS      Y0, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, BX
+	JMP          loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func addShiftedAVX2(dst *float32, x *float32, n int, factor float32, term float32)
+// Requires: AVX
+TEXT ·addShiftedAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS factor+24(FP), Y4
+	VBROADCASTSS term+28(FP), Y5
+
+loop0:
+	CMPQ    DX, $0x00000020
+	JLT     loop0done
+	VMULPS  (CX), Y4, Y0
+	VMULPS  32(CX), Y4, Y1
+	VMULPS  64(CX), Y4, Y2
+	VMULPS  96(CX), Y4, Y3
+	VADDPS  Y5, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y5, Y2, Y2
+	VADDPS  Y5, Y3, Y3
+	VADDPS  (AX), Y0, Y0
+	VADDPS  32(AX), Y1, Y1
+	VADDPS  64(AX), Y2, Y2
+	VADDPS  96(AX), Y3, Y3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x00000020, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000008
+	JLT     loop1done
+	VMULPS  (CX), Y4, Y0
+	VADDPS  Y5, Y0, Y0
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
 // func peaksAVX2(x *float32, n int) (top float32, size uint32)
 // Requires: AVX, AVX2, SSE
 TEXT ·peaksAVX2(SB), NOSPLIT, $0-24
@@ -1937,6 +2110,191 @@ loop2:
 	CMPQ    DX, $0x00000008
 	JLT     loop2done
 	VMULPS  (CX), Y4, Y0
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000008, DX
+	JMP     loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func addScaledRowsAVX512(dst *float32, x *float32, factors *float32, n int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·addScaledRowsAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ factors+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ BX, DI
+	SHLQ $0x02, DI
+
+loop0:
+	CMPQ    BX, $0x00000040
+	JLT     loop0done
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row0:
+	VBROADCASTSS (R9), Z8
+	VMULPS       (R8), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(R8), Z8, Z10
+	VADDPS       Z10, Z1, Z1
+	VMULPS       128(R8), Z8, Z11
+	VADDPS       Z11, Z2, Z2
+	VMULPS       192(R8), Z8, Z12
+	VADDPS       Z12, Z3, Z3
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row0
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	ADDQ         $0x00000100, AX
+	ADDQ         $0x00000100, CX
+	SUBQ         $0x00000040, BX
+	JMP          loop0
+
+loop0done:
+loop1:
+	CMPQ    BX, $0x00000020
+	JLT     loop1done
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row1:
+	VBROADCASTSS (R9), Z8
+	VMULPS       (R8), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(R8), Z8, Z10
+	VADDPS       Z10, Z1, Z1
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row1
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, BX
+	JMP          loop1
+
+loop1done:
+loop2:
+	CMPQ    BX, $0x00000010
+	JLT     loop2done
+	VMOVUPS (AX), Z0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row2:
+	VBROADCASTSS (R9), Z8
+	VMULPS       (R8), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row2
+	VMOVUPS      Z0, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, BX
+	JMP          loop2
+
+loop2done:
+loop3:
+	CMPQ    BX, $0x00000008
+	JLT     loop3done
+	VMOVUPS (AX), Y0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	MOVQ    SI, R10
+
+row3:
+	VBROADCASTSS (R9), Y8
+	VMULPS       (R8), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          row3
+	VMOVUPS      Y0, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, BX
+	JMP          loop3
+
+loop3done:
+	VZEROUPPER
+	RET
+
+// func addShiftedAVX512(dst *float32, x *float32, n int, factor float32, term float32)
+// Requires: AVX, AVX512F
+TEXT ·addShiftedAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS factor+24(FP), Z4
+	VBROADCASTSS term+28(FP), Z5
+
+loop0:
+	CMPQ    DX, $0x00000040
+	JLT     loop0done
+	VMULPS  (CX), Z4, Z0
+	VMULPS  64(CX), Z4, Z1
+	VMULPS  128(CX), Z4, Z2
+	VMULPS  192(CX), Z4, Z3
+	VADDPS  Z5, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z5, Z2, Z2
+	VADDPS  Z5, Z3, Z3
+	VADDPS  (AX), Z0, Z0
+	VADDPS  64(AX), Z1, Z1
+	VADDPS  128(AX), Z2, Z2
+	VADDPS  192(AX), Z3, Z3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000100, CX
+	SUBQ    $0x00000040, DX
+	JMP     loop0
+
+loop0done:
+loop1:
+	CMPQ    DX, $0x00000010
+	JLT     loop1done
+	VMULPS  (CX), Z4, Z0
+	VADDPS  Z5, Z0, Z0
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000010, DX
+	JMP     loop1
+
+loop1done:
+loop2:
+	CMPQ    DX, $0x00000008
+	JLT     loop2done
+	VMULPS  (CX), Y4, Y0
+	VADDPS  Y5, Y0, Y0
 	VADDPS  (AX), Y0, Y0
 	VMOVUPS Y0, (AX)
 	ADDQ    $0x00000020, AX

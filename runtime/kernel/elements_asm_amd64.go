@@ -20,6 +20,12 @@ func shiftAVX2(dst *float32, x *float32, n int, term float32)
 func addScaledAVX2(dst *float32, x *float32, n int, factor float32)
 
 //go:noescape
+func addScaledRowsAVX2(dst *float32, x *float32, factors *float32, n int, rows int)
+
+//go:noescape
+func addShiftedAVX2(dst *float32, x *float32, n int, factor float32, term float32)
+
+//go:noescape
 func peaksAVX2(x *float32, n int) (top float32, size uint32)
 
 //go:noescape
@@ -69,6 +75,12 @@ func shiftAVX512(dst *float32, x *float32, n int, term float32)
 
 //go:noescape
 func addScaledAVX512(dst *float32, x *float32, n int, factor float32)
+
+//go:noescape
+func addScaledRowsAVX512(dst *float32, x *float32, factors *float32, n int, rows int)
+
+//go:noescape
+func addShiftedAVX512(dst *float32, x *float32, n int, factor float32, term float32)
 
 //go:noescape
 func peaksAVX512(x *float32, n int) (top float32, size uint32)
@@ -149,6 +161,22 @@ func addScaledSIMD(dst *float32, x *float32, n int, factor float32) {
 		addScaledAVX512(dst, x, n, factor)
 	} else {
 		addScaledAVX2(dst, x, n, factor)
+	}
+}
+
+func addScaledRowsSIMD(dst *float32, x *float32, factors *float32, n int, rows int) {
+	if use.avx512 {
+		addScaledRowsAVX512(dst, x, factors, n, rows)
+	} else {
+		addScaledRowsAVX2(dst, x, factors, n, rows)
+	}
+}
+
+func addShiftedSIMD(dst *float32, x *float32, n int, factor float32, term float32) {
+	if use.avx512 {
+		addShiftedAVX512(dst, x, n, factor, term)
+	} else {
+		addShiftedAVX2(dst, x, n, factor, term)
 	}
 }
 

@@ -26,12 +26,36 @@ func Scale(dst, x []float32, factor float32) {
 	scale(dst, x, factor)
 }
 
+// Shift writes x + term to dst, each sum rounded once. dst may be x. It panics unless both have the same length.
+func Shift(dst, x []float32, term float32) {
+	if len(dst) != len(x) {
+		panic(fmt.Sprintf("internal error: kernel.Shift: lengths %d, %d", len(dst), len(x)))
+	}
+	shift(dst, x, term)
+}
+
 // AddScaled adds x * factor to dst, product and sum each rounded once. It panics unless both have the same length.
 func AddScaled(dst, x []float32, factor float32) {
 	if len(dst) != len(x) {
 		panic(fmt.Sprintf("internal error: kernel.AddScaled: lengths %d, %d", len(dst), len(x)))
 	}
 	addScaled(dst, x, factor)
+}
+
+// AddShifted adds x * factor + term to dst, the product and both sums each rounded once. It panics unless both have the same length.
+func AddShifted(dst, x []float32, factor, term float32) {
+	if len(dst) != len(x) {
+		panic(fmt.Sprintf("internal error: kernel.AddShifted: lengths %d, %d", len(dst), len(x)))
+	}
+	addShifted(dst, x, factor, term)
+}
+
+// AddScaledRows is [AddScaled] for the rows of x [len(factors), len(dst)], one after the other. It panics unless x has so many elements.
+func AddScaledRows(dst, x, factors []float32) {
+	if len(x) != len(dst)*len(factors) {
+		panic(fmt.Sprintf("internal error: kernel.AddScaledRows: %d elements for %d rows of %d", len(x), len(factors), len(dst)))
+	}
+	addScaledRows(dst, x, factors)
 }
 
 // AbsMax is the largest magnitude of x, 0 for none. If x holds a NaN the result is one.

@@ -2,6 +2,27 @@
 
 package kernel
 
+// addScaledRows leaves rows that are no multiple of eight, or too long for one call, to addScaled.
+func addScaledRows(dst, x, factors []float32) {
+	n := len(dst)
+	if use.avx2 && n >= 8 && n%8 == 0 && len(x) > 0 && len(x) <= elementPiece {
+		addScaledRowsSIMD(&dst[0], &x[0], &factors[0], n, len(factors))
+		return
+	}
+	for i, f := range factors {
+		addScaled(dst, x[i*n:][:n], f)
+	}
+}
+
+func addShifted(dst, x []float32, factor, term float32) {
+	for use.avx2 && len(dst) >= 8 {
+		n := piece(len(dst))
+		addShiftedSIMD(&dst[0], &x[0], n, factor, term)
+		dst, x = dst[n:], x[n:]
+	}
+	addShiftedGeneric(dst, x, factor, term)
+}
+
 func peaks(x []float32) (top float32, size uint32) {
 	rest := x
 	if use.avx2 {

@@ -35,6 +35,13 @@ func addScaledGeneric(dst, x []float32, factor float32) {
 	}
 }
 
+func addShiftedGeneric(dst, x []float32, factor, term float32) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] += float32(factor*x[i]) + term
+	}
+}
+
 // peaksGeneric returns the largest element, ignoring NaNs, and the bits of the largest magnitude.
 func peaksGeneric(x []float32) (top float32, size uint32) {
 	top = float32(math.Inf(-1))

@@ -55,6 +55,10 @@ func TestElementwiseParity(t *testing.T) {
 			checkParity(t, "Scale", r, 1, func(d []float32, in [][]float32) { Scale(d, in[0], f) },
 				func(d []float32, in [][]float32) { scaleGeneric(d, in[0], f) })
 			checkParity(t, "AddScaled", r, 2, addScaledTo(f, AddScaled), addScaledTo(f, addScaledGeneric))
+			shifted := func(add func(dst, x []float32, factor, term float32)) func(dst, x []float32, factor float32) {
+				return func(dst, x []float32, factor float32) { add(dst, x, factor, 0.7) }
+			}
+			checkParity(t, "AddShifted", r, 2, addScaledTo(f, shifted(AddShifted)), addScaledTo(f, shifted(addShiftedGeneric)))
 		}
 	})
 }
@@ -163,6 +167,8 @@ func TestElementwisePanics(t *testing.T) {
 		"norm rows":     func() { EngineRMSNormRows(three, three, two, 1, 0) },
 		"no rows":       func() { EngineRMSNormPackedRows(nil, nil, two, -1, 0) },
 		"exact rows":    func() { RMSNormRows(two, two, three, 1, 0) },
+		"Shift":         func() { Shift(two, three, 1) },
+		"AddShifted":    func() { AddShifted(two, three, 1, 1) },
 		"KL":            func() { KL(two, three, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -59,6 +59,18 @@ func MatMulAdd(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
 	g.run(dst, 0, m, 0, n)
 }
 
+// MatMulAddSpans is [MatMulAdd] for segments of span positions, 1 to [Segment]: the sum of every span is added to dst.
+func MatMulAddSpans(dst, a, b []float32, m, n, k, ldd, lda, ldb, span int) {
+	checkMatrix("MatMulAddSpans", "dst", len(dst), m, n, ldd)
+	checkMatrix("MatMulAddSpans", "a", len(a), m, k, lda)
+	checkMatrix("MatMulAddSpans", "b", len(b), k, n, ldb)
+	if span < 1 || span > gemmSegment {
+		panic(fmt.Sprintf("internal error: kernel.MatMulAddSpans: spans of %d positions", span))
+	}
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmByPosition, f: b, ld: ldb}, k: k, span: span, ldd: ldd, add: true}
+	g.run(dst, 0, m, 0, n)
+}
+
 // checkMatrix demands that rows x cols with the stride ld fit in length elements. Division instead of
 // multiplication keeps absurd shapes from overflowing.
 func checkMatrix(function, name string, length, rows, cols, ld int) {

@@ -18,30 +18,28 @@ func gemmTileRows() int {
 	return gemmTileMax
 }
 
-// gemmRowColumns is the number of columns that gemmRow takes.
-func gemmRowColumns() int {
+// gemmRowColumns is the number of columns that gemmRow takes of n.
+func gemmRowColumns(n int) int {
 	switch {
-	case use.avx512:
+	case use.avx512 && n >= 4*PanelRows:
 		return 4 * PanelRows
-	case use.avx2:
+	case use.avx2 && n >= 2*PanelRows:
 		return 2 * PanelRows
 	}
 	return PanelRows
 }
 
-// gemmRow is gemmSums for one row and gemmRowColumns columns, whose panels are ldb elements apart.
-func gemmRow(t *gemmTile, ldb int) {
-	if !use.avx2 {
-		gemmSumsGeneric(t)
-		return
-	}
-	cols := gemmRowColumns()
-	_, _, _ = t.c[cols-1], t.a[t.k-1], t.b[(cols/PanelRows-1)*ldb+PanelRows*t.k-1]
-	c, a, b := &t.c[0], &t.a[0], &t.b[0]
-	if use.avx512 {
-		gemm1x128AVX512(c, a, b, t.k, ldb, t.add)
-	} else {
-		gemm1x64AVX2(c, a, b, t.k, ldb, t.add)
+// gemmRow computes a segment of one row for as many columns as gemmRowColumns returns, more than a panel: c = a · b, or c += a · b. Panels
+// of b are ldb elements apart.
+func gemmRow(c, a, b []float32, ldb int, add bool) {
+	_ = b[(len(c)/PanelRows-1)*ldb+PanelRows*len(a)-1]
+	switch {
+	case len(c) == 4*PanelRows:
+		gemm1x128AVX512(&c[0], &a[0], &b[0], len(a), ldb, add)
+	case use.avx512:
+		gemm1x64AVX512(&c[0], &a[0], &b[0], len(a), ldb, add)
+	default:
+		gemm1x64AVX2(&c[0], &a[0], &b[0], len(a), ldb, add)
 	}
 }
 

@@ -1427,6 +1427,53 @@ store:
 	VZEROUPPER
 	RET
 
+// func gemm1x64AVX512(c *float32, a *float32, b *float32, k int, ldb int, add bool)
+// Requires: AVX, AVX512F
+TEXT ·gemm1x64AVX512(SB), NOSPLIT, $0-41
+	MOVQ   c+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   k+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVB   add+40(FP), DI
+	MOVQ   DX, DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+loop:
+	VBROADCASTSS (CX), Z4
+	VMOVUPS      (DX), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VMOVUPS      64(DX), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VMOVUPS      (DX)(SI*1), Z7
+	VFMADD231PS  Z7, Z4, Z2
+	VMOVUPS      64(DX)(SI*1), Z8
+	VFMADD231PS  Z8, Z4, Z3
+	ADDQ         $0x04, CX
+	ADDQ         $0x00000080, DX
+	DECQ         BX
+	JNZ          loop
+	TESTB        DI, DI
+	JZ           store
+	MOVQ         AX, CX
+	VADDPS       (CX), Z0, Z0
+	VADDPS       64(CX), Z1, Z1
+	VADDPS       128(CX), Z2, Z2
+	VADDPS       192(CX), Z3, Z3
+
+store:
+	MOVQ    AX, CX
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	VZEROUPPER
+	RET
+
 // func gemm1x128AVX512(c *float32, a *float32, b *float32, k int, ldb int, add bool)
 // Requires: AVX, AVX512F
 TEXT ·gemm1x128AVX512(SB), NOSPLIT, $0-41

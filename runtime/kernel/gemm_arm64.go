@@ -5,22 +5,19 @@ package kernel
 // gemmTileRows is the number of rows of a whole tile.
 func gemmTileRows() int { return gemmTileMax }
 
-// gemmRowColumns is the number of columns that gemmRow takes.
-func gemmRowColumns() int {
-	if use.neon {
+// gemmRowColumns is the number of columns that gemmRow takes of n.
+func gemmRowColumns(n int) int {
+	if use.neon && n >= 2*PanelRows {
 		return 2 * PanelRows
 	}
 	return PanelRows
 }
 
-// gemmRow is gemmSums for one row and gemmRowColumns columns, whose panels are ldb elements apart.
-func gemmRow(t *gemmTile, ldb int) {
-	if !use.neon {
-		gemmSumsGeneric(t)
-		return
-	}
-	_, _, _ = t.c[2*PanelRows-1], t.a[t.k-1], t.b[ldb+PanelRows*t.k-1]
-	gemm1x64NEON(&t.c[0], &t.a[0], &t.b[0], t.k, ldb, t.add)
+// gemmRow computes a segment of one row for as many columns as gemmRowColumns returns, more than a panel: c = a · b, or c += a · b. Panels
+// of b are ldb elements apart.
+func gemmRow(c, a, b []float32, ldb int, add bool) {
+	_, _ = c[2*PanelRows-1], b[ldb+PanelRows*len(a)-1]
+	gemm1x64NEON(&c[0], &a[0], &b[0], len(a), ldb, add)
 }
 
 // gemmSums computes the tile; it may write all PanelRows columns.

@@ -41,6 +41,9 @@ func gemm11x32AVX512(c *float32, a *float32, b *float32, k int, ldc int, add boo
 func gemm12x32AVX512(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 
 //go:noescape
+func gemm1x64AVX512(c *float32, a *float32, b *float32, k int, ldb int, add bool)
+
+//go:noescape
 func gemm1x128AVX512(c *float32, a *float32, b *float32, k int, ldb int, add bool)
 
 //go:noescape
@@ -140,5 +143,13 @@ func copyRowsAVX2(number int, dst *float32, src *float32, width int, n int, ldds
 		copyRows8AVX2(dst, src, width, n, lddst, ldsrc)
 	case 4:
 		copyRows4AVX2(dst, src, width, n, lddst, ldsrc)
+	}
+}
+
+func gemm1x64SIMD(c *float32, a *float32, b *float32, k int, ldb int, add bool) {
+	if use.avx512 {
+		gemm1x64AVX512(c, a, b, k, ldb, add)
+	} else {
+		gemm1x64AVX2(c, a, b, k, ldb, add)
 	}
 }

@@ -22,6 +22,7 @@ const (
 type gemm struct {
 	a, b  gemmSide
 	k     int  // positions
+	span  int  // of them that are summed before the sum is added, gemmSegment if 0
 	ldd   int  // stride of dst
 	add   bool // to dst, instead of replacing it
 	lower bool // only columns j <= i
@@ -40,6 +41,9 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 	if i0 >= i1 || j0 >= j1 {
 		return
 	}
+	if g.span == 0 {
+		g.span = gemmSegment
+	}
 	if g.k == 0 {
 		for i := i0; i < i1 && !g.add; i++ {
 			clear(dst[i*g.ldd+j0 : i*g.ldd+j1])
@@ -53,7 +57,7 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i += step {
 		rows := min(step, i1-i)
 		// Few rows take many segments at once, so that panels are read from end to end.
-		reach := gemmBlock / rows / gemmSegment * gemmSegment
+		reach := gemmBlock / rows / g.span * g.span
 		for p := 0; p < g.k; p += reach {
 			g.block(s, dst, i, rows, j0, j1, p, min(reach, g.k-p))
 		}
@@ -63,23 +67,20 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 // block takes n positions from p on, as many as fit the scratch, for some rows and all columns.
 func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 	direct := rows == 1 && g.a.layout == gemmByRow // one row is already a tile
-	for q := 0; q < n && !direct; q += gemmSegment {
-		g.a.fillAll(s.a[rows*q:], i, rows, p+q, min(gemmSegment, n-q), gemmTileRows())
+	for q := 0; q < n && !direct; q += g.span {
+		g.a.fillAll(s.a[rows*q:], i, rows, p+q, min(g.span, n-q), gemmTileRows())
 	}
 	if g.lower {
 		j1 = min(j1, i+rows)
 	}
 	width := PanelRows
-	switch {
-	case g.b.layout == gemmByPosition:
+	if g.b.layout == gemmByPosition {
 		width = gemmStrip
-	case g.b.layout == gemmPacked && rows == 1 && gemmRowColumns() <= j1-j0:
-		width = gemmRowColumns()
 	}
 	for j := j0; j < j1; j += width {
 		cols := min(width, j1-j)
-		for q := 0; q < n; q += gemmSegment {
-			depth := min(gemmSegment, n-q)
+		for q := 0; q < n; q += g.span {
+			depth := min(g.span, n-q)
 			t := gemmTile{rows: rows, k: depth, ldc: g.ldd, add: g.add || p+q > 0}
 			if direct {
 				t.a = g.a.f[i*g.a.ld+p+q:][:depth]
@@ -89,9 +90,9 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 			next := gemmPiece{}
 			switch {
 			case q+depth < n:
-				next = g.b.piece(j, cols, p+q+depth, min(gemmSegment, n-q-depth))
+				next = g.b.piece(j, cols, p+q+depth, min(g.span, n-q-depth))
 			case j+width < j1:
-				next = g.b.piece(j+width, min(width, j1-j-width), p, min(gemmSegment, n))
+				next = g.b.piece(j+width, min(width, j1-j-width), p, min(g.span, n))
 			}
 			g.strip(s, t, dst[i*g.ldd+j:], i, j, cols, p+q, next)
 		}
@@ -101,15 +102,11 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 // strip computes a segment of a few panels of columns. Meanwhile the next piece of b comes to the cache: rows of few lines
 // each are too short for the CPU to foresee.
 func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int, next gemmPiece) {
-	panels := s.b[:]
+	var panels []float32
 	if g.b.layout == gemmPacked {
 		panels = g.b.f[j*g.b.ld+p*PanelRows:]
-		if t.rows == 1 && cols == gemmRowColumns() {
-			t.c, t.b, t.cols = c, panels, cols
-			gemmRow(&t, PanelRows*g.b.ld)
-			return
-		}
 	} else {
+		panels = s.b[:]
 		g.b.fillAll(panels, j, cols, p, t.k, PanelRows)
 	}
 	tile := gemmTileRows()

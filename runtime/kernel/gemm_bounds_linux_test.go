@@ -10,7 +10,8 @@ func TestMatMulBounds(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(23, 24))
 		float := func(n int) []float32 { return guarded(t, random(r, n)) }
-		shapes := [][3]int{{1, 1, 1}, {1, 8, 7}, {3, 9, 9}, {4, 2, 5}, {8, 8, 1}, {9, 8, 15}, {12, 32, 8}, {12, 11, 513}, {13, 33, 257}, {1, 128, 256}, {1, 200, 9}}
+		shapes := [][3]int{{1, 1, 1}, {1, 8, 7}, {3, 9, 9}, {4, 2, 5}, {8, 8, 1}, {9, 8, 15}, {12, 32, 8}, {12, 11, 513}, {13, 33, 257}, {1, 128, 256},
+			{1, 200, 9}, {1, 64, 5}, {1, 192, 3}}
 		for m := 1; m <= 14; m++ {
 			shapes = append(shapes, [3]int{m, 32, 6}, [3]int{m, 37, 13})
 		}

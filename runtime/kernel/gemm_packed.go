@@ -88,9 +88,34 @@ func (p *Packed) MulTSpan(dst, a []float32, m, ldd, lda, from, to int) {
 func (p *Packed) multiply(dst, a []float32, m, ldd, lda, lo, hi, from, to int) {
 	checkMatrix("Packed.MulT", "dst", len(dst), m, hi, ldd)
 	checkMatrix("Packed.MulT", "a", len(a), m, to-from, lda)
+	if m == 1 {
+		p.row(dst, a[:to-from], lo, hi, from)
+		return
+	}
 	b := gemmSide{layout: gemmPacked, f: p.panels[min(from*PanelRows, len(p.panels)):], ld: p.cols}
 	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: b, k: to - from, ldd: ldd}
 	g.run(dst, 0, m, lo, hi)
+}
+
+// row is multiply for one row, for which nothing has to be laid out, over len(a) positions.
+func (p *Packed) row(dst, a []float32, lo, hi, from int) {
+	if len(a) == 0 {
+		clear(dst[lo:hi])
+	}
+	for j := lo; j < hi; {
+		cols := min(gemmRowColumns(hi-j), hi-j)
+		for q := 0; q < len(a); q += gemmSegment {
+			n := min(gemmSegment, len(a)-q)
+			b := p.panels[j*p.cols+(from+q)*PanelRows:]
+			if cols > PanelRows {
+				gemmRow(dst[j:j+cols], a[q:q+n], b, PanelRows*p.cols, q > 0)
+				continue
+			}
+			t := gemmTile{c: dst[j:], a: a[q : q+n], b: b[:PanelRows*n], rows: 1, cols: cols, k: n, add: q > 0}
+			t.limit(cols)
+		}
+		j += cols
+	}
 }
 
 // SetRow replaces row j by row, which has Cols elements.

@@ -491,6 +491,35 @@ func BenchmarkSyrk(b *testing.B) {
 	})
 }
 
+// A product in spans has the bits of the products of all spans, which are added one after the other.
+func TestMatMulAddSpans(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(43, 44))
+		for _, s := range [][4]int{{1, 64, 96, 32}, {8, 64, 200, 8}, {32, 70, 96, 32}, {13, 40, 1300, 256}, {400, 33, 700, 100}, {5, 9, 31, 1}, {3, 4, 0, 8}} {
+			m, n, k, span := s[0], s[1], s[2], s[3]
+			a, b, want := spiced(r, m*k, 50), spiced(r, k*n, 50), spiced(r, m*n, 50)
+			got, product := append([]float32{}, want...), make([]float32, m*n)
+			for lo := 0; lo < k; lo += span {
+				MatMul(product, a[lo:], b[lo*n:], m, n, min(span, k-lo), n, k, n)
+				Add(want, want, product)
+			}
+			MatMulAddSpans(got, a, b, m, n, k, n, k, n, span)
+			checkWindow(t, fmt.Sprint("MatMulAddSpans ", s), got, want, m, n, n)
+		}
+	})
+	for _, span := range []int{0, Segment + 1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("spans of %d: no panic", span)
+				}
+			}()
+			x := make([]float32, 4)
+			MatMulAddSpans(x, x, x, 1, 1, 1, 1, 1, 1, span)
+		}()
+	}
+}
+
 // Whole segments of a product in several calls have the bits of one call.
 func TestMatMulAdd(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ package kernel
 // with a new version of avo, run `go generate ./runtime/kernel` and commit the result; a second run must leave no difference.
 
 //go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s -go ../engine_attention_asm_amd64.go
+//go:generate go run -C _asm . -kernel codes -out ../codes_amd64.s -go ../codes_asm_amd64.go
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s -go ../convert_asm_amd64.go
 //go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s -go ../elements_asm_amd64.go
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s -go ../gemm_asm_amd64.go

@@ -14,6 +14,22 @@ func engineGELU(dst, x []float32) { engineGELUGeneric(dst, x) }
 
 func shift(dst, x []float32, term float32) { shiftGeneric(dst, x, term) }
 
+func beyond(x, limits []float32, factor float32) int { return beyondGeneric(x, limits, factor) }
+
+func codeSums(code, x []float32) (products, sum float64) { return codeSumsGeneric(code, x) }
+
+func codeErrors(dst []float32, squares []float64, value, zero, scale, inverse []float32, divisor float32, bits int) {
+	codeErrorsGeneric(dst, squares, value, zero, scale, inverse, divisor, bits)
+}
+
+func addShifted(dst, x []float32, factor, term float32) { addShiftedGeneric(dst, x, factor, term) }
+
+func addScaledRows(dst, x, factors []float32) {
+	for i, f := range factors {
+		addScaled(dst, x[i*len(dst):][:len(dst)], f)
+	}
+}
+
 func exactNorm(dst, x, gamma []float32, rows int, eps float32) {
 	rmsNormGeneric(dst, x, gamma, rows, eps)
 }

@@ -48,9 +48,9 @@ func engineSiLUMul(dst, gate, up []float32) { engineSiLUMulGeneric(dst, gate, up
 func gemmTileRows() int { return gemmTileMax }
 
 // gemmRowColumns is the number of columns that gemmRow takes.
-func gemmRowColumns() int { return PanelRows }
+func gemmRowColumns(int) int { return PanelRows }
 
-func gemmRow(t *gemmTile, _ int) { gemmSumsGeneric(t) }
+func gemmRow([]float32, []float32, []float32, int, bool) {}
 
 func gemmSums(t *gemmTile) { gemmSumsGeneric(t) }
 

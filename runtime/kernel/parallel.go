@@ -150,10 +150,15 @@ func (h *helper) await(j *job) {
 		return
 	}
 	for i := 0; h.box.Load() != nil; i++ {
-		pause()
-		if i >= spins {
-			runtime.Gosched()
-		}
+		Pause(i)
+	}
+}
+
+// Pause lets a goroutine wait that polls for the i-th time: for an instant, and after about 100 microseconds until others have run.
+func Pause(i int) {
+	pause()
+	if i >= spins {
+		runtime.Gosched()
 	}
 }
 

@@ -19,6 +19,8 @@ func elements() {
 		scale("scale", "factor", v, VMULPS)
 		scale("shift", "term", v, VADDPS)
 		addScaled(v)
+		addScaledRows(v)
+		addShifted(v)
 		peaks(v, magnitude)
 		// At least: greater or equal, and no NaN.
 		find("atLeast", v, "(x *float32, n int, limit float32) int", 29, func(limit reg.VecPhysical) {
@@ -89,6 +91,72 @@ func addScaled(v vectors) {
 			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
 		}
 	})
+	end()
+}
+
+func addShifted(v vectors) {
+	begin("addShifted"+v.tier, "(dst *float32, x *float32, n int, factor float32, term float32)")
+	dst, px, n := param("dst"), param("x"), param("n")
+	VBROADCASTSS(NewParamAddr("factor", 24), v.reg[4])
+	VBROADCASTSS(NewParamAddr("term", 28), v.reg[5])
+	v.each("loop", 4, n, []reg.GPVirtual{dst, px}, func(s step) {
+		for u := range s.unroll {
+			VMULPS(Mem{Base: px, Disp: u * s.bytes()}, s.reg[4], s.reg[u])
+		}
+		for u := range s.unroll {
+			VADDPS(s.reg[5], s.reg[u], s.reg[u])
+		}
+		for u := range s.unroll {
+			VADDPS(Mem{Base: dst, Disp: u * s.bytes()}, s.reg[u], s.reg[u])
+		}
+		for u := range s.unroll {
+			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
+		}
+	})
+	end()
+}
+
+// addScaledRows keeps the sums of some columns in registers while it goes through the rows.
+func addScaledRows(v vectors) {
+	begin("addScaledRows"+v.tier, "(dst *float32, x *float32, factors *float32, n int, rows int)")
+	dst, px, factors, n, rows := param("dst"), param("x"), param("factors"), param("n"), param("rows")
+	stride, row, factor, left := GP64(), GP64(), GP64(), GP64()
+	MOVQ(n, stride)
+	SHLQ(U8(2), stride)
+	unroll := 64 / v.lanes
+	for i, s := range []step{{v, unroll}, {v, unroll / 2}, {v, 1}, {half, 1}}[:2+v.lanes/8] {
+		loop, down := fmt.Sprintf("loop%d", i), fmt.Sprintf("row%d", i)
+		size := s.lanes * s.unroll
+		scale, terms := s.reg[8], s.reg[9:]
+		Label(loop)
+		CMPQ(n, U32(size))
+		JLT(LabelRef(loop + "done"))
+		for u := range s.unroll {
+			VMOVUPS(Mem{Base: dst, Disp: u * s.bytes()}, s.reg[u])
+		}
+		MOVQ(px, row)
+		MOVQ(factors, factor)
+		MOVQ(rows, left)
+		Label(down)
+		VBROADCASTSS(Mem{Base: factor}, scale)
+		for u := range s.unroll {
+			t := terms[u%4]
+			VMULPS(Mem{Base: row, Disp: u * s.bytes()}, scale, t)
+			VADDPS(t, s.reg[u], s.reg[u])
+		}
+		ADDQ(stride, row)
+		ADDQ(Imm(4), factor)
+		DECQ(left)
+		JNZ(LabelRef(down))
+		for u := range s.unroll {
+			VMOVUPS(s.reg[u], Mem{Base: dst, Disp: u * s.bytes()})
+		}
+		ADDQ(U32(4*size), dst)
+		ADDQ(U32(4*size), px)
+		SUBQ(U32(size), n)
+		JMP(LabelRef(loop))
+		Label(loop + "done")
+	}
 	end()
 }
 

@@ -21,6 +21,7 @@ func gemm() {
 	for rows := 1; rows <= gemmTileRows512; rows++ {
 		gemmTile{name: fmt.Sprintf("gemm%dx32AVX512", rows), rows: rows, vectors: 2, width: 64, registers: z}.emit()
 	}
+	gemmTile{name: "gemm1x64AVX512", rows: 1, panels: 2, vectors: 2, width: 64, registers: z}.emit()
 	gemmTile{name: "gemm1x128AVX512", rows: 1, panels: 4, vectors: 2, width: 64, registers: z}.emit()
 	for rows := 1; rows <= gemmTileRows256; rows++ {
 		g := gemmTile{name: fmt.Sprintf("gemm%dx32AVX2", rows), rows: rows, vectors: 4, width: 32, registers: y}

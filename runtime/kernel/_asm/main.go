@@ -16,6 +16,7 @@ import (
 
 var kernels = map[string]func(){
 	"attend":   attention,
+	"codes":    codes,
 	"convert":  convert,
 	"elements": elements,
 	"gemm":     gemm,
