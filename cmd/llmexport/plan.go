@@ -21,6 +21,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 func (t *tool) planCommand() *cli.Command {
@@ -380,11 +381,14 @@ func describe(name string, pl *assemble.Planned) *planned {
 	return p
 }
 
-// timeOn is the time of a run on the threads of this machine.
+// timeOn is the time of a run on the threads of this machine. How much of it a device saves is not known before it works.
 func timeOn(e *stage.Estimate) string {
 	threads := fmt.Sprintf("these %d threads", e.Threads)
 	if e.Threads == 1 {
 		threads = "one thread"
+	}
+	if kernel.HasDevice() {
+		threads += " without the card, less with it"
 	}
 	return span(max(e.Seconds, 1)) + " on " + threads
 }

@@ -363,8 +363,15 @@ func (r *course) offload(s *space) bool {
 	if !kernel.Offload(&r.Chain) || !kernel.Finite(s.threads, r.Out) { // the bits of NaN are not those of a CPU
 		return false
 	}
-	s.tally.AddWork(r.work.Times(float64(r.Rows)).Plus(r.scores))
+	s.tally.AddWork(r.workOf(r.Rows).Plus(r.scores))
 	return true
+}
+
+// workOf is the work of so many rows, without scores: weights are read once for all of them.
+func (r *course) workOf(rows int) effort.Work {
+	w := r.work.Times(float64(rows))
+	w[effort.Memory] = r.work[effort.Memory]
+	return w
 }
 
 // course returns one of the states h of the group, whose result goes to dst, or nil if devices do not compute such groups.

@@ -127,12 +127,13 @@ func (r *course) expertsBack(e experts, of *kernel.ExpertsStep, d int) (dx, scor
 	return s.DSrc, s.DScores
 }
 
-// products is the work of so many products of a token with matrices of its experts, and of so many activations.
+// products is the work of so many products of a token with matrices of its experts, and of so many activations. The weights of all experts are
+// read.
 func (e experts) products(wide, products, activations int) effort.Work {
 	var t effort.Tally
-	for range products {
-		t.Linear(e.TopK, wide, e.Router.Weight.Cols)
-	}
+	size := products * wide * e.Router.Weight.Cols
+	t.Add(effort.Product, 2*e.TopK*size)
+	t.Add(effort.Memory, 4*len(e.Experts)*size)
 	t.Add(effort.Element, activations*e.TopK*wide)
 	return t.Done()
 }

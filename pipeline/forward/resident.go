@@ -66,7 +66,7 @@ func (r *resident) advance(ctx context.Context, h []float32, at int) bool {
 	r.used = true
 	copy(h, r.States)
 	t := effort.TallyOf(ctx)
-	t.AddWork(r.work.Times(float64(n)))
+	t.AddWork(r.workOf(n))
 	t.Add(effort.Memory, n*(at+1)*r.reads)
 	return true
 }

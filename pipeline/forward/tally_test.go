@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/effort"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // counted runs f and returns the work that it counted.
@@ -118,5 +119,42 @@ func TestNoTally(t *testing.T) {
 	none.Linear(1, 2, 3)
 	if none.Done() != (effort.Work{}) || effort.TallyOf(t.Context()) != nil {
 		t.Error("a tally of nothing has counted")
+	}
+}
+
+// What a device computes in one piece is counted as it is predicted.
+func TestTallyOnDevice(t *testing.T) {
+	defer kernel.SetDevice(nil)
+	for _, name := range []string{"qwen3-tied", "llama", "qwen3_moe"} {
+		d, src := openSource(t, filepath.Join(familiesDir, name))
+		device := &wholes{left: 1 << 30}
+		kernel.SetDevice(device)
+		m := newModel(t, d, src, 1)
+		const windows, length = 2, 64
+		text, of := effort.Text{Windows: windows, Length: length}, Equal(windows, length)
+		var inputs [][]float32
+		h := someStates(windows * length * d.Hidden)
+		forth := counted(t, func(ctx context.Context) error {
+			for i := range d.Layers {
+				inputs = append(inputs, slices.Clone(h))
+				if err := loaded(t, m, i).Forward(ctx, h, of); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		near(t, name+" forward", forth, text.Layers(d, 0), workFactor)
+		back := counted(t, func(ctx context.Context) error {
+			for i, x := range slices.Backward(inputs) {
+				if err := loaded(t, m, i).Backward(ctx, slices.Clone(h), x, of, Visitor{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		near(t, name+" backward", back, text.Backward(d, 0, false), backFactor)
+		if device.done < 2*len(d.Layers) {
+			t.Errorf("%s: the device did %d pieces", name, device.done)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/estimate"
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -278,7 +279,11 @@ func (r *Run) announce(ctx context.Context, entry string) {
 	for _, s := range e.Stages {
 		log = log.Float64(s.Stage, round(s.Seconds))
 	}
-	log.Float64("seconds", round(e.Seconds)).Int("threads", e.Threads).Int64("memory", e.Memory).Int64("disk", e.Disk).Msg("estimated, in seconds and bytes")
+	message := "estimated, in seconds and bytes"
+	if kernel.HasDevice() {
+		message = "estimated without the card, in seconds and bytes"
+	}
+	log.Float64("seconds", round(e.Seconds)).Int("threads", e.Threads).Int64("memory", e.Memory).Int64("disk", e.Disk).Msg(message)
 }
 
 // round leaves whole seconds, and tenths of few.
