@@ -246,7 +246,7 @@ func (c *choosing) choose() {
 	c.missed = c.chooser.missed[c.first*m:][:m*width]
 	for hi := m; hi > c.hi; hi -= chooseRows {
 		for i := range rows {
-			copy(c.mixed[i*m+m-hi:], c.mix[(c.lo+i)*m+hi-chooseRows:][:chooseRows])
+			*(*[chooseRows]float32)(c.mixed[i*m+m-hi:]) = *(*[chooseRows]float32)(c.mix[(c.lo+i)*m+hi-chooseRows:])
 		}
 	}
 	kernel.MatMulAddSpans(c.aims, c.mixed, c.missed, rows, width, m-c.hi, width, m, width, chooseRows)
@@ -333,9 +333,8 @@ func (c *choosing) try(rows int) {
 	}
 	clear(t.left[:])
 	for j := width - 1; j >= 0; j-- {
-		value := [chooseRows]float32(t.value[j*chooseRows:])
 		for k := 0; k < gridLanes; k += chooseRows {
-			*(*[chooseRows]float32)(t.aim[k:]) = value
+			*(*[chooseRows]float32)(t.aim[k:]) = *(*[chooseRows]float32)(t.value[j*chooseRows:])
 		}
 		done := width - 1 - j
 		kernel.AddScaledRows(t.aim[:], t.errors[:done*gridLanes], t.back[j*width:][:done])

@@ -231,7 +231,11 @@ func plainGrid(r *refinement, row, first, width int, value []float32) {
 func TestChoicesArePlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(73, 74))
 	for _, s := range []Spec{{4, 64, false, tensor.F16}, {2, 32, false, tensor.F16}, {8, 128, true, tensor.F32}, {3, WholeRow, false, tensor.F16}} {
-		for _, rows := range []int{1, 8, 31, 41, 100} {
+		list := []int{1, 8, 31, 41, 100}
+		if testing.Short() {
+			list = list[3:]
+		}
+		for _, rows := range list {
 			cols := 256
 			if s.Block == WholeRow {
 				cols = descentPanel + 40
@@ -245,7 +249,7 @@ func TestChoicesArePlain(t *testing.T) {
 				return r.dst
 			}
 			want := chosen(1, plainChoice)
-			for _, threads := range []int{1, 2, 3, 7} {
+			for _, threads := range []int{1, 7} {
 				if got := chosen(threads, func(r *refinement) { r.chooseOnce() }); !sameBlocks(got, want) {
 					t.Errorf("%v, %d rows, %d threads: other codes or grids", s, rows, threads)
 				}
@@ -258,7 +262,11 @@ func TestChoicesArePlain(t *testing.T) {
 func TestSweepsArePlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(71, 72))
 	for _, s := range []Spec{{4, 64, false, tensor.F16}, {2, 32, false, tensor.F16}, {8, 128, true, tensor.F32}, {3, WholeRow, false, tensor.F16}} {
-		for _, rows := range []int{1, 31, 33, 70, 200, 300} {
+		list := []int{1, 31, 33, 70, 200, 300}
+		if testing.Short() {
+			list = list[4:]
+		}
+		for _, rows := range list {
 			cols := 2*kernel.Segment + 128
 			switch s.Block {
 			case WholeRow:
@@ -293,7 +301,7 @@ func TestSweepsArePlain(t *testing.T) {
 			if sameBlocks(want.dst, first) {
 				t.Errorf("%v, %d rows: nothing moves", s, rows)
 			}
-			for _, threads := range []int{1, 2, 3, 5} {
+			for _, threads := range []int{1, 2, 5} {
 				if got := refined(threads, (*refinement).run); !sameBlocks(got.dst, want.dst) || !slices.Equal(got.pulled, want.pulled) {
 					t.Errorf("%v, %d rows, %d threads: other codes, grids or errors", s, rows, threads)
 				}
