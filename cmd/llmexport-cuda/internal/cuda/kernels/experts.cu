@@ -178,11 +178,11 @@ template <bool HALVES> __device__ __forceinline__ const void* past(const void* f
 
 // Few computes tiles of so many rows: a warp has a segment of the sums of two panels, which are one of either matrix, or neighbors in the only one.
 // With two of them the result is SiLU of the first product times the second.
-#define FEW 8
+#define FEW_ROWS 8
 template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
-  __shared__ float4 rows[THREADS / 32][PANEL][FEW / 4 + 1]; // by position
-  __shared__ float sums[THREADS / 32][FEW][2 * PANEL];
-  __shared__ int source[FEW];
+  __shared__ float4 rows[THREADS / 32][PANEL][FEW_ROWS / 4 + 1]; // by position
+  __shared__ float sums[THREADS / 32][FEW_ROWS][2 * PANEL];
+  __shared__ int source[FEW_ROWS];
   int t = threadIdx.x, warp = t / 32, lane = t % 32, expert = blockIdx.y / a.split, from = expert ? a.ends[expert - 1] : 0, m = a.ends[expert] - from;
   int segments = (a.k + SEGMENT - 1) / SEGMENT, side = segments < 8 ? segments : 8, groups = 8 / side, own = warp % side;
   int panels = (a.n + PANEL - 1) / PANEL, width = TWO ? 1 : 2, panel = (blockIdx.x * groups + warp / side) * width;
@@ -190,8 +190,8 @@ template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
   const void* one = past<HALVES>((const void*)a.first[expert], (size_t)panel * PANEL * a.k + lane);
   const void* two = TWO ? past<HALVES>((const void*)a.second[expert], (size_t)panel * PANEL * a.k + lane)
                         : panel + 1 < panels ? past<HALVES>(one, (size_t)PANEL * a.k) : one;
-  for (int tile = blockIdx.y % a.split * FEW; tile < m; tile += a.split * FEW) {
-    int left = m - tile < FEW ? m - tile : FEW;
+  for (int tile = blockIdx.y % a.split * FEW_ROWS; tile < m; tile += a.split * FEW_ROWS) {
+    int left = m - tile < FEW_ROWS ? m - tile : FEW_ROWS;
     if (t < left) source[t] = a.choices ? a.choices[from + tile + t] / a.of : from + tile + t;
     __syncthreads();
     float total[2] = {0.f, 0.f};
@@ -199,24 +199,24 @@ template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
       if (busy && first + own < segments) {
         int base = (first + own) * SEGMENT, count = a.k - base < SEGMENT ? a.k - base : SEGMENT;
         const void *y = past<HALVES>(one, (size_t)base * PANEL), *z = past<HALVES>(two, (size_t)base * PANEL);
-        float s[2][FEW], next[FEW];
+        float s[2][FEW_ROWS], next[FEW_ROWS];
         #pragma unroll
-        for (int r = 0; r < FEW; r++) s[0][r] = s[1][r] = 0.f;
+        for (int r = 0; r < FEW_ROWS; r++) s[0][r] = s[1][r] = 0.f;
         auto load = [&](int p) {
           #pragma unroll
-          for (int r = 0; r < FEW; r++) next[r] = r < left && p + lane < count ? a.x[(size_t)source[r] * a.k + base + p + lane] : 0.f;
+          for (int r = 0; r < FEW_ROWS; r++) next[r] = r < left && p + lane < count ? a.x[(size_t)source[r] * a.k + base + p + lane] : 0.f;
         };
         load(0);
         for (int p = 0; p < count; p += PANEL) {
           __syncwarp();
           #pragma unroll
-          for (int r = 0; r < FEW; r += 4) rows[warp][lane][r / 4] = make_float4(next[r], next[r + 1], next[r + 2], next[r + 3]);
+          for (int r = 0; r < FEW_ROWS; r += 4) rows[warp][lane][r / 4] = make_float4(next[r], next[r + 1], next[r + 2], next[r + 3]);
           __syncwarp();
           if (p + PANEL < count) load(p + PANEL);
           auto step = [&](int q) {
             float u = element<HALVES>(y, (size_t)(p + q) * PANEL, a.type), v = element<HALVES>(z, (size_t)(p + q) * PANEL, a.type);
             #pragma unroll
-            for (int r = 0; r < FEW; r += 4) {
+            for (int r = 0; r < FEW_ROWS; r += 4) {
               float4 x = rows[warp][q][r / 4];
               fma4(&s[0][r], u, x);
               fma4(&s[1][r], v, x);
@@ -228,7 +228,7 @@ template <bool TWO, bool HALVES> __device__ __forceinline__ void few(Crowd a) {
           } else for (int q = 0; q < count - p; q++) step(q);
         }
         #pragma unroll
-        for (int r = 0; r < FEW; r++) { sums[warp][r][lane] = s[0][r]; sums[warp][r][PANEL + lane] = s[1][r]; }
+        for (int r = 0; r < FEW_ROWS; r++) { sums[warp][r][lane] = s[0][r]; sums[warp][r][PANEL + lane] = s[1][r]; }
       }
       __syncthreads();
       for (int g = 0; g < groups; g++) { // several of them have all segments now
