@@ -160,6 +160,14 @@ func sortTail(list []float32, known int) {
 	}
 }
 
+// note adds the squared length of an input.
+func (m *moments) note(length float32) {
+	if len(m.lengths) == 0 {
+		m.least = length
+	}
+	m.lengths, m.least = append(m.lengths, length), min(m.least, length)
+}
+
 // allShort reports whether a squared length is at most sinkLength medians, without sorting: the median is one of the lengths that are large
 // enough for that if no more than those before it are not.
 func (m *moments) allShort(length float32) bool {
@@ -196,11 +204,8 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 	var longest float32
 	for i, v := range squares {
 		if i%tokens >= skip {
-			if len(m.lengths) == 0 {
-				m.least = v
-			}
-			m.lengths = append(m.lengths, v)
-			m.least, longest = min(m.least, v), max(longest, v)
+			m.note(v)
+			longest = max(longest, v)
 		}
 	}
 	if len(m.lengths) == 0 || m.allShort(longest) {

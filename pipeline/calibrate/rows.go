@@ -18,7 +18,7 @@ type room struct {
 	mu    sync.Mutex
 	left  int64
 	spare [][]float32         // of matrices that were closed: new memory would have to be cleared first
-	pins  map[*float32]func() // what ends that a device knows of memory, or nil: it is not told of any
+	pins  map[*float32]func() // what ends that a device knows of memory
 }
 
 // take reserves n bytes, and reports whether there was room for them.
@@ -54,16 +54,24 @@ func (r *room) memory(n int) []float32 {
 	if unused > r.left {
 		r.drop()
 	}
-	s := kernel.Floats(n)
-	if r.pins != nil {
-		r.pins[&s[0]] = kernel.Pin(s)
+	return kernel.Floats(n)
+}
+
+// pin tells a device of the memory of a matrix, for as long as it is not given up.
+func (r *room) pin(m *rows) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(m.mem) > 0 && r.pins[&m.mem[0]] == nil {
+		r.pins[&m.mem[0]] = kernel.Pin(m.mem)
 	}
-	return s
 }
 
 // drop gives up the memory of matrices that were closed.
 func (r *room) drop() {
 	for _, s := range r.spare {
+		if len(s) == 0 {
+			continue
+		}
 		if unpin := r.pins[&s[0]]; unpin != nil {
 			unpin()
 			delete(r.pins, &s[0])

@@ -180,7 +180,7 @@ func TestAllShort(t *testing.T) {
 	for range 2000 {
 		m := &moments{}
 		for range 1 + r.IntN(9) {
-			m.lengths = append(m.lengths, []float32{0, 1, 2, float32(math.NaN())}[r.IntN(4)]*r.Float32())
+			m.note([]float32{0, 1, 2, float32(math.NaN())}[r.IntN(4)] * r.Float32())
 		}
 		length := []float32{0, 1, sinkLength, float32(math.Inf(1)), float32(math.NaN())}[r.IntN(5)] * r.Float32()
 		got := m.allShort(length)

@@ -216,13 +216,16 @@ func (w *walk) counted() []bool {
 	return all
 }
 
-// newRows allocates n vectors for every stream.
+// newRows allocates n vectors for every stream. Those of all tokens, which are used again and again, are worth that a device is told of them.
 func (w *walk) newRows(n, width int) (all []*rows, err error) {
 	for range w.streams {
 		m, err := newRows(w.room, w.dir, n, width)
 		if err != nil {
 			w.close(all)
 			return nil, err
+		}
+		if n == w.tokens() {
+			w.room.pin(m)
 		}
 		all = append(all, m)
 	}
