@@ -280,7 +280,7 @@ func (q *quantization) refine(ctx context.Context, all []*encoding, crossed bool
 func (q *quantization) together(list []*coupled) int {
 	left := room{left: q.Memory / outputShare}
 	for i, c := range list {
-		need := int64(c.n) * int64(12*(c.n+c.Cols)) // moments as they are, damped and factored; targets, errors and what rows miss
+		need := int64(c.n) * int64(12*c.n+13*c.Cols) // moments as they are, damped and factored; targets, errors, what rows miss, and sums for the next columns
 		if c.lo == 0 {
 			need += int64(c.Rows) * int64(c.Cols) // codes
 		}
