@@ -28,8 +28,8 @@ const (
 	feedbackOps  = 2 * 32 / 2 // of propagating an error within a panel of 32 columns
 	descentOps   = 14         // of moving a code in a sweep
 	gridTries    = 13         // grids that are tried with feedback within a block
-	tryOps       = 70         // of feedback within a block, for one of them
-	pursuitOps   = 140        // of choosing a code for what rows before it left, with feedback within a block
+	tryOps       = 25         // of feedback within a block, for one of them
+	pursuitOps   = 60         // of choosing a code for what rows before it left, with feedback within a block
 	aimOps       = 10         // of moving a target, and of weighing how far
 	squareOps    = 4 * 64     // of products with the square of the moments of a block
 	learningOps  = 60         // of a step of gradient descent
