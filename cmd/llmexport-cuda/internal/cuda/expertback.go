@@ -9,27 +9,15 @@ import (
 // expertBackWeights is expertWeights for the way back: downs, gates and ups by position, then gates and ups. None come if not all have room.
 func (e *Engine) expertBackWeights(c *kernel.Chain, x *kernel.ExpertsBackStep) (at []uint64, ok bool) {
 	hidden, wide, need := c.Widths[x.Of.Src], x.Of.Wide, uint64(0)
-	parts := []struct {
-		of   []kernel.Factor
-		n, k int
-	}{{x.DownBack, wide, hidden}, {x.GateBack, hidden, wide}, {x.UpBack, hidden, wide}, {x.Of.Gate, wide, hidden}, {x.Of.Up, wide, hidden}}
+	parts := []crowdWeights{{x.DownBack, wide, hidden, true}, {x.GateBack, hidden, wide, true}, {x.UpBack, hidden, wide, true},
+		{x.Of.Gate, wide, hidden, false}, {x.Of.Up, wide, hidden, false}}
 	for _, part := range parts {
 		need += uint64(len(part.of)) * sizeOf(bytesOf(part.of[0], part.n, part.k))
 	}
-	if need > e.limit {
+	if need > e.limit || narrow(x.Of.Gate[0]) != narrow(x.Of.Up[0]) {
 		return nil, false
 	}
-	for i, part := range parts {
-		for _, w := range part.of {
-			b, ok := e.keep(w, part.n, part.k)
-			back := w.Layout == kernel.ByPosition
-			if !ok || back != (i < 3) || !back && w.Stride != part.k || narrow(w) != narrow(part.of[0]) {
-				return nil, false
-			}
-			at = append(at, b.at)
-		}
-	}
-	return at, narrow(x.Of.Gate[0]) == narrow(x.Of.Up[0])
+	return e.keepCrowds(parts...)
 }
 
 // expertsBack is the way back through a mixture.

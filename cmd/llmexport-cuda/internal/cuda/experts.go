@@ -84,23 +84,34 @@ func routable(c *kernel.Chain, x *kernel.ExpertsStep) bool {
 		(c.Rows+127)/128*len(x.Gate) <= mostBlocks
 }
 
-// expertWeights finds the weights of all experts on the card, or brings them there, and returns their addresses: gates, ups and downs. All have the
-// same type.
-func (e *Engine) expertWeights(c *kernel.Chain, x *kernel.ExpertsStep) (at []uint64, ok bool) {
-	hidden := c.Widths[x.Src]
-	for _, part := range []struct {
-		of   []kernel.Factor
-		n, k int
-	}{{x.Gate, x.Wide, hidden}, {x.Up, x.Wide, hidden}, {x.Down, hidden, x.Wide}} {
+// crowdWeights are matrices [n, k] of all experts: rows in panels, or with back by position.
+type crowdWeights struct {
+	of   []kernel.Factor
+	n, k int
+	back bool
+}
+
+// keepCrowds finds matrices on the card, or brings them there, and returns their addresses. Those of the same part have the same type.
+func (e *Engine) keepCrowds(parts ...crowdWeights) (at []uint64, ok bool) {
+	for _, part := range parts {
 		for _, w := range part.of {
 			b, ok := e.keep(w, part.n, part.k)
-			if !ok || w.Layout == kernel.ByPosition || w.Stride != part.k || narrow(w) != narrow(x.Gate[0]) {
+			if !ok || (w.Layout == kernel.ByPosition) != part.back || !part.back && w.Stride != part.k || narrow(w) != narrow(part.of[0]) {
 				return nil, false
 			}
 			at = append(at, b.at)
 		}
 	}
 	return at, true
+}
+
+// expertWeights are the addresses of the weights of all experts: gates, ups and downs. All have the same type.
+func (e *Engine) expertWeights(c *kernel.Chain, x *kernel.ExpertsStep) (at []uint64, ok bool) {
+	hidden, kind := c.Widths[x.Src], narrow(x.Gate[0])
+	if narrow(x.Up[0]) != kind || narrow(x.Down[0]) != kind {
+		return nil, false
+	}
+	return e.keepCrowds(crowdWeights{x.Gate, x.Wide, hidden, false}, crowdWeights{x.Up, x.Wide, hidden, false}, crowdWeights{x.Down, hidden, x.Wide, false})
 }
 
 // routed puts the choice of experts into a stream, and what sorts choices. left gets what is left of the scores, unless it is 0.
