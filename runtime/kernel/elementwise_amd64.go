@@ -2,16 +2,14 @@
 
 package kernel
 
-// addScaledRows leaves rows that are no multiple of eight, or too long for one call, to addScaled.
+// addScaledRows takes all rows in one call if their length is a multiple of eight and one call takes so many elements.
 func addScaledRows(dst, x, factors []float32) {
 	n := len(dst)
 	if use.avx2 && n >= 8 && n%8 == 0 && len(x) > 0 && len(x) <= elementPiece {
 		addScaledRowsSIMD(&dst[0], &x[0], &factors[0], n, len(factors))
 		return
 	}
-	for i, f := range factors {
-		addScaled(dst, x[i*n:][:n], f)
-	}
+	addScaledRowsGeneric(dst, x, factors)
 }
 
 func addShifted(dst, x []float32, factor, term float32) {

@@ -42,6 +42,12 @@ func addShiftedGeneric(dst, x []float32, factor, term float32) {
 	}
 }
 
+func addScaledRowsGeneric(dst, x, factors []float32) {
+	for i, f := range factors {
+		addScaled(dst, x[i*len(dst):][:len(dst)], f)
+	}
+}
+
 // peaksGeneric returns the largest element, ignoring NaNs, and the bits of the largest magnitude.
 func peaksGeneric(x []float32) (top float32, size uint32) {
 	top = float32(math.Inf(-1))

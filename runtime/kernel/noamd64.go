@@ -24,11 +24,7 @@ func codeErrors(dst []float32, squares []float64, value, zero, scale, inverse []
 
 func addShifted(dst, x []float32, factor, term float32) { addShiftedGeneric(dst, x, factor, term) }
 
-func addScaledRows(dst, x, factors []float32) {
-	for i, f := range factors {
-		addScaled(dst, x[i*len(dst):][:len(dst)], f)
-	}
-}
+func addScaledRows(dst, x, factors []float32) { addScaledRowsGeneric(dst, x, factors) }
 
 func exactNorm(dst, x, gamma []float32, rows int, eps float32) {
 	rmsNormGeneric(dst, x, gamma, rows, eps)
