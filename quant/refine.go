@@ -373,10 +373,10 @@ func (r *refinement) moveAll(next int, ahead bool) bool {
 	return r.any()
 }
 
-// patience is how often a thread looks for work while another one moves rows. With a CPU of its own that one takes less time.
+// patience is how often a thread looks for work while another one moves rows, which takes less time unless that one has lost its CPU.
 const patience = 5000
 
-// help does what there is to do besides moving rows, until there is no more, or the thread that moves them seems to have no CPU.
+// help does all work but moving rows, until none is left or the thread that moves them seems to have lost its CPU.
 func (r *refinement) help() {
 	for i := 0; i < patience; {
 		switch done := int(r.done.Load()); {
@@ -396,7 +396,7 @@ func (r *refinement) any() bool {
 	return slices.ContainsFunc(r.moved, func(rows uint32) bool { return rows != 0 })
 }
 
-// chain moves all panels of rows. It does not wait for threads that have not begun with what it needs.
+// chain moves all panels of rows. What it needs and no other thread has begun it does itself.
 func (r *refinement) chain() {
 	for k := range r.panels() {
 		r.movePanel(k)
@@ -425,8 +425,8 @@ func (l *lane) advance(end int, f func(at int)) bool {
 	return true
 }
 
-// pushAhead lets a lane of rows know what the panels that are done did, if it is not the first of the next panel, and reports whether there
-// was one.
+// pushAhead adds what the finished panels did to a lane of rows that lacks it, and reports whether there was one. The first lane of the next panel
+// is left to chain.
 func (r *refinement) pushAhead(done int) bool {
 	for u := done*refinePanel/r.step + 1; u < len(r.pushes); u++ {
 		l := &r.pushes[u]
@@ -498,25 +498,27 @@ func (r *refinement) goAhead() bool {
 	for u := range r.aheads {
 		l, from, to := &r.aheads[u], u*r.unit, min((u+1)*r.unit, r.rows)
 		at := int(l.done.Load())
-		if at < 0 || at > last || at == last && int(r.spreads[u].done.Load()) < segments(r.rows) || !l.done.CompareAndSwap(int32(at), -1) {
+		if at < 0 || at > last || at == last && int(r.spreads[u].done.Load()) < segments(r.rows) {
 			continue
 		}
-		switch s := at - 1; {
-		case at == 0:
-			r.prepareMoves(c, from, to)
-		case at == last:
-			product(c.grad, present, from, to)
-			for s := present + 1; s < segments(n); s++ {
-				kernel.Add(c.grad[from*c.count:to*c.count], c.grad[from*c.count:to*c.count], later(s)[from*c.count:to*c.count])
+		if l.advance(at+1, func(at int) {
+			switch s := at - 1; {
+			case at == 0:
+				r.prepareMoves(c, from, to)
+			case at == last:
+				product(c.grad, present, from, to)
+				for s := present + 1; s < segments(n); s++ {
+					kernel.Add(c.grad[from*c.count:to*c.count], c.grad[from*c.count:to*c.count], later(s)[from*c.count:to*c.count])
+				}
+				r.ridgeOf(c, from, to)
+			case s < present:
+				product(c.grad, s, from, to)
+			case s > present:
+				product(later(s), s, from, to)
 			}
-			r.ridgeOf(c, from, to)
-		case s < present:
-			product(c.grad, s, from, to)
-		case s > present:
-			product(later(s), s, from, to)
+		}) {
+			return true
 		}
-		l.done.Store(int32(at) + 1)
-		return true
 	}
 	return false
 }
