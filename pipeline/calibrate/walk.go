@@ -100,6 +100,9 @@ type item struct {
 // chunkTokens is how many tokens are in memory at a time, in whole windows.
 const chunkTokens = 2048
 
+// chunkWindows is how many windows of so many tokens that is.
+func chunkWindows(length int) int { return max(1, chunkTokens/length) }
+
 // stream holds the states of the float model or of the quantized one between layers.
 type stream struct {
 	lookup *forward.Model // of rows for tokens
@@ -147,7 +150,7 @@ func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
 	}
 	for at := 0; at < len(w.windows); {
 		length := len(w.windows[0])
-		n := min(max(1, chunkTokens/length), len(w.windows)-at)
+		n := min(chunkWindows(length), len(w.windows)-at)
 		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: forward.Equal(n, length)}); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ type course struct {
 	model    *Model
 	cache    *Cache // or nil
 	held     *held  // the weights of whole windows
-	remote   bool   // the device has room for all weights of the cache, and this memory has not: they are read when the device needs them
+	remote   bool   // all weights of the cache fit on the device but not in this memory: they are read when the device needs them
 	matrices map[place]int
 	work     effort.Work // of a row, without scores and reading keys and values
 	scores   effort.Work // of whole windows
@@ -308,8 +308,8 @@ func (r *course) mlp(ctx context.Context, p mlp, x int) (out int, ok bool, err e
 
 // chained reports whether a device may compute the block of a branch.
 func (b *branch) chained() bool {
-	if _, ok := b.block.(experts); ok {
-		return true
+	if e, ok := b.block.(experts); ok {
+		return e.Shared == nil || e.Shared.Down.Clip == nil
 	}
 	last := b.block.last()
 	return last != nil && last.Clip == nil
