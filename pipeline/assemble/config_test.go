@@ -18,8 +18,8 @@ import (
 func withRows(cols, blocks int, m lower.Model) *plan.Plan {
 	spec := quant.Spec{Bits: 4, Scale: tensor.F16}
 	return &plan.Plan{Model: &m, Parts: []*plan.Part{{Items: []plan.Item{
-		{Slot: lower.Slot{Kind: lower.LinearSlot}, Choice: quant.Choice{Spec: spec}, Layout: quant.Layout{Rows: 8, Cols: cols, Blocks: blocks}},
-		{Slot: lower.Slot{Kind: lower.TableSlot, Lookup: true}, Choice: quant.Choice{Spec: spec}, Layout: quant.Layout{Rows: 8, Cols: cols, Blocks: 1}},
+		{Slot: &lower.Slot{Kind: lower.LinearSlot}, Choice: quant.Choice{Spec: spec}, Layout: quant.Layout{Rows: 8, Cols: cols, Blocks: blocks}},
+		{Slot: &lower.Slot{Kind: lower.TableSlot, Lookup: true}, Choice: quant.Choice{Spec: spec}, Layout: quant.Layout{Rows: 8, Cols: cols, Blocks: 1}},
 	}}}}
 }
 

@@ -2,7 +2,7 @@ package estimate
 
 import (
 	"os"
-	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/llmexport/llmexport/internal/digest"
@@ -47,7 +47,7 @@ const (
 // activations, because small matrices are multiplied more slowly. The files of a run will lie in dir; if it cannot be written to,
 // the rate of disks is a typical one.
 func Probe(dir string, threads, width int) effort.Rates {
-	runtime.GC() // or what planning left is collected while the machine is measured
+	debug.FreeOSMemory() // what planning left would be collected while the machine is measured, and take memory together with what it reads
 	width = min(max(width, leastWidth), mostWidth)
 	p := prober{threads: max(1, threads), width: width, x: make([]float32, probeTokens*width), now: time.Now}
 	for i := range p.x {

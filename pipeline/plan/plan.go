@@ -19,7 +19,7 @@ import (
 
 // Item is the span of a weight file that one slot takes.
 type Item struct {
-	Slot   lower.Slot
+	Slot   *lower.Slot
 	Choice quant.Choice // of matrices
 	// Source describes the checkpoint's tensor, BiasSource that of the bias; nil without a bias.
 	Source, BiasSource *tensor.Info
@@ -41,7 +41,10 @@ func (it Item) Equal(other Item) bool {
 	if !same(it.Source, other.Source) || !same(it.BiasSource, other.BiasSource) {
 		return false
 	}
-	it.Source, it.BiasSource, other.Source, other.BiasSource = nil, nil, nil, nil
+	if *it.Slot != *other.Slot {
+		return false
+	}
+	it.Source, it.BiasSource, it.Slot, other.Source, other.BiasSource, other.Slot = nil, nil, nil, nil, nil, nil
 	return it == other
 }
 
@@ -101,7 +104,8 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 func newPart(part *lower.Part, infos map[string]*tensor.Info, p *quant.Policy, used []bool) (*Part, error) {
 	x := &Part{Lowered: part, Items: make([]Item, 0, len(part.Slots))}
 	var errs []error
-	for _, s := range part.Slots {
+	for i := range part.Slots {
+		s := &part.Slots[i]
 		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: x.Bytes}
 		if it.Source == nil || s.Bias.Tensor != "" && it.BiasSource == nil {
 			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
@@ -181,7 +185,7 @@ func (e *UnusedOverride) Error() string {
 }
 
 func (it *Item) choose(p *quant.Policy) error {
-	s := &it.Slot
+	s := it.Slot
 	var err error
 	role := quant.Body
 	switch {
@@ -201,7 +205,7 @@ func (it *Item) choose(p *quant.Policy) error {
 
 // store lays the item out in the form sp.
 func (it *Item) store(sp quant.Spec) error {
-	s := &it.Slot
+	s := it.Slot
 	it.Choice.Spec, it.Header, it.Bias = sp, 0, it.biasBytes()
 	var err error
 	// Released engines look up token rows of 4, 8 and 16 bits and read every other width as 4 bits.
@@ -231,7 +235,7 @@ func (it *Item) biasBytes() int64 {
 func (p *Part) Link() *mnn.Graph {
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Slot.Kind != lower.TableSlot {
-			it.link(p.Lowered.Op(&it.Slot))
+			it.link(p.Lowered.Op(it.Slot))
 		}
 	}
 	p.Lowered.Graph.Expand() // subgraphs without slots
@@ -270,7 +274,7 @@ func (p *Part) Graph() *mnn.Graph {
 		}
 		for i := range items {
 			if it := &items[i]; it.Slot.Kind != lower.TableSlot {
-				it.link(p.Lowered.Op(&it.Slot))
+				it.link(p.Lowered.Op(it.Slot))
 			}
 		}
 	}
