@@ -225,22 +225,12 @@ func (r *refinement) run() {
 // start computes (G + r I) E.
 func (r *refinement) start() {
 	m, n, width := r.rows, r.cols, r.width
-	sizes := func() *columns {
-		return &columns{
-			square: make([]float32, width*width), diagonal: make([]float32, width), grad: make([]float32, m*width), change: make([]float32, m*width),
-			code: make([]float32, m*width), refits: make([]float32, m*2*width), fits: make([]fit, m),
-		}
-	}
-	r.columns = sizes()
-	r.turned, r.spread = make([]float32, m*width), make([]float32, m*width)
-	r.unit, r.step = r.share(), refinePanel
-	if r.threads > 2 { // with fewer no thread waits for work
-		r.step /= 2
-	}
-	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, (m+r.step-1)/r.step)
+	r.ready()
+	r.grad, r.change, r.spread = make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
 	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
 	if r.threads > 2 && n > width {
-		r.next, r.later, r.aheads = sizes(), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
+		r.next, r.later, r.aheads = newColumns(m, width), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
+		r.next.grad, r.next.change = make([]float32, m*width), make([]float32, m*width)
 	}
 	for at := 0; at < n; at += width {
 		width := min(width, n-at)
@@ -251,6 +241,23 @@ func (r *refinement) start() {
 			kernel.MatMul(r.pulled[lo*n+at:], r.outputs[lo*m:], r.change, hi-lo, width, m, n, m, width)
 		})
 	}
+}
+
+// ready makes what moves of rows need besides gradients and changes.
+func (r *refinement) ready() {
+	m := r.rows
+	r.columns, r.turned = newColumns(m, r.width), make([]float32, m*r.width)
+	r.unit, r.step = r.share(), refinePanel
+	if r.threads > 2 { // with fewer no thread waits for work
+		r.step /= 2
+	}
+	r.moved, r.pushes = make([]uint32, r.panels()), make([]lane, (m+r.step-1)/r.step)
+}
+
+// newColumns makes columns of m rows, without gradients and changes.
+func newColumns(m, width int) *columns {
+	return &columns{square: make([]float32, width*width), diagonal: make([]float32, width), code: make([]float32, m*width),
+		refits: make([]float32, m*2*width), fits: make([]fit, m)}
 }
 
 // segments is the number of segments of a sum over n positions.

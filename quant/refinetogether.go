@@ -54,14 +54,14 @@ func RefineTogether(list []Coupled, threads int) []error {
 		}
 	}
 	for e, group := range groups {
-		wait.Go(func() { e.refineAll(runs, group, failed) })
+		wait.Go(func() { e.refineAll(runs, group, failed, threads) })
 	}
 	wait.Wait()
 	return failed
 }
 
-// refineAll refines some runs, and sets the errors of those that fail.
-func (e *feedback) refineAll(runs []*refinement, group []int, failed []error) {
+// refineAll refines some runs with at most so many threads, and sets the errors of those that fail.
+func (e *feedback) refineAll(runs []*refinement, group []int, failed []error, threads int) {
 	each := func(f func(i int)) {
 		var wait sync.WaitGroup
 		for _, i := range group {
@@ -93,7 +93,7 @@ func (e *feedback) refineAll(runs []*refinement, group []int, failed []error) {
 		}
 	})
 	some := list(func(i int) bool { return failed[i] == nil })
-	if len(some) == 0 || kernel.Offload(e.work(some)) {
+	if len(some) == 0 || kernel.Offload(e.work(some, threads)) {
 		return
 	}
 	each(func(i int) {
@@ -103,28 +103,65 @@ func (e *feedback) refineAll(runs []*refinement, group []int, failed []error) {
 	})
 }
 
-// work is what a device does for some refinements.
-func (e *feedback) work(list []*refinement) *kernel.Refinement {
+// work is what a device does for some refinements, with at most so many threads of this CPU.
+func (e *feedback) work(list []*refinement, threads int) *kernel.Refinement {
 	d := &kernel.Refinement{Cols: e.cols, Block: e.block, Sweeps: e.sweeps, Bits: e.spec.Bits, Half: e.spec.Scale == tensor.F16,
 		Hessian: kernel.Factor{Data: e.hessian, Layout: kernel.ByPosition, Stride: e.cols, Version: e.versions.hessian}, Ridge: e.ridge,
 		Sums: e.sums, Totals: e.total}
 	for _, r := range list {
-		d.Runs = append(d.Runs, kernel.Run{Rows: r.rows, Codes: r.dst.Codes, Scale: r.dst.Scale, Zero: r.dst.Zero, Errors: r.pulled, Outputs: r.outputs})
+		d.Threads = min(threads, d.Threads+r.threads)
+		d.Runs = append(d.Runs, kernel.Run{Rows: r.rows, Codes: r.dst.Codes, Scale: r.dst.Scale, Zero: r.dst.Zero, Errors: r.pulled, Outputs: r.outputs,
+			Moves: &moves{refinement: r}})
 	}
 	return d
 }
 
+// moves implements [kernel.Moves].
+type moves struct{ *refinement }
+
+// Begin implements [kernel.Moves].
+func (m *moves) Begin(lo int, changes []float32) {
+	if m.columns == nil {
+		m.width = m.block
+		m.ready()
+	}
+	m.change = changes
+	m.begin(m.columns, lo)
+	m.each(func(from, to int) { m.prepareMoves(m.columns, from, to) })
+}
+
+// Move implements [kernel.Moves].
+func (m *moves) Move(gradients []float32) bool {
+	m.grad = gradients
+	return m.moveAll(0, false)
+}
+
 // Refine does on threads of this CPU what a device does for a [kernel.Refinement].
 func Refine(d *kernel.Refinement, threads int) {
+	for _, r := range refinementsOf(d, threads) {
+		r.pulled = slices.Clone(r.pulled)
+		r.run()
+	}
+}
+
+// MoveHere sets the Moves of a [kernel.Refinement].
+func MoveHere(d *kernel.Refinement, threads int) {
+	d.Threads = threads
+	for i, r := range refinementsOf(d, max(1, threads/len(d.Runs))) {
+		d.Runs[i].Moves = &moves{refinement: r}
+	}
+}
+
+func refinementsOf(d *kernel.Refinement, threads int) (list []*refinement) {
 	e := &feedback{spec: Spec{Bits: d.Bits, Scale: tensor.F32}, cols: d.Cols, block: d.Block, blocks: d.Cols / d.Block, sweeps: d.Sweeps,
 		hessian: d.Hessian.Data, ridge: d.Ridge, sums: d.Sums, total: d.Totals}
 	if d.Half {
 		e.spec.Scale = tensor.F16
 	}
 	for _, run := range d.Runs {
-		e.spec.Symmetric = run.Zero == nil
-		r := &refinement{feedback: e, dst: Blocks{Codes: run.Codes, Scale: run.Scale, Zero: run.Zero}, rows: run.Rows, threads: threads,
-			outputs: run.Outputs, pulled: slices.Clone(run.Errors)}
-		r.run()
+		e.spec.Symmetric = run.Zero == nil // that of all
+		list = append(list, &refinement{feedback: e, dst: Blocks{Codes: run.Codes, Scale: run.Scale, Zero: run.Zero}, rows: run.Rows, threads: threads,
+			outputs: run.Outputs, pulled: run.Errors})
 	}
+	return list
 }

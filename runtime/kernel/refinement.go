@@ -7,6 +7,7 @@ type Refinement struct {
 	Bits                int
 	Half                bool // scales and zero terms are rounded to half precision
 	Runs                []Run
+	Threads             int // of this CPU, for Moves of all runs
 
 	Hessian Factor // [Cols, Cols], symmetric, by position
 	Ridge   float32
@@ -21,6 +22,16 @@ type Run struct {
 	Scale, Zero []float32 // [Rows, blocks]; they change. Zero is nil for symmetric grids
 	Errors      []float32 // [Rows, Cols], of the weights that codes and scales stand for
 	Outputs     []float32 // [Rows, Rows], damped moments of gradients
+	Moves       Moves     // may be nil
+}
+
+// Moves moves the rows of a [Run] on this CPU, one after the other, for a device that computes the products between: one thread of a CPU does
+// a chain of short steps faster. Codes, Scale and Zero of the run change.
+type Moves interface {
+	// Begin prepares the block of columns that begins with lo. Move stores in changes, [Rows, Block], what it does to the weights.
+	Begin(lo int, changes []float32)
+	// Move moves the block, of which gradients, [Rows, Block], are those of the objective; they change. It reports whether anything moved.
+	Move(gradients []float32) bool
 }
 
 // Multiplications implements [Work].

@@ -33,6 +33,7 @@ type driver struct {
 	alloc         func(p *uint64, n uint64) int32
 	free          func(p uint64) int32
 	allocHost     func(p *unsafe.Pointer, n uint64) int32
+	freeHost      func(p unsafe.Pointer) int32
 	pinHost       func(p unsafe.Pointer, n uint64, flags uint32) int32
 	unpinHost     func(p unsafe.Pointer) int32
 	toDevice      func(to uint64, from unsafe.Pointer, n uint64, stream uintptr) int32
@@ -53,7 +54,7 @@ func open(library string) (*driver, error) {
 		"cuDevicePrimaryCtxRetain": &d.retain, "cuCtxSetCurrent": &d.setCurrent,
 		"cuStreamCreate": &d.newStream, "cuStreamCreateWithPriority": &d.firstStream,
 		"cuEventCreate": &d.newEvent, "cuEventRecord": &d.record, "cuEventSynchronize": &d.await,
-		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost,
+		"cuStreamWaitEvent": &d.after, "cuMemAllocHost_v2": &d.allocHost, "cuMemFreeHost": &d.freeHost,
 		"cuMemHostRegister_v2": &d.pinHost, "cuMemHostUnregister": &d.unpinHost,
 		"cuModuleLoadData": &d.load, "cuModuleGetFunction": &d.function, "cuFuncSetAttribute": &d.setFunction, "cuMemGetInfo_v2": &d.memory,
 		"cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,

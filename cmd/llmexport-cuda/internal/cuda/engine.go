@@ -94,6 +94,7 @@ type Engine struct {
 	threads  int    // that copy, 0 is all
 	waits    uint32 // flags of events
 	stale    int64  // see staleWork
+	moving   seat   // where rows move
 
 	spent  Spent
 	proofs *proofs    // or nil

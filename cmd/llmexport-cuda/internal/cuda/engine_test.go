@@ -653,7 +653,8 @@ func failAt(e *Engine, call int, f func() bool) bool {
 	}
 	e.driver = &driver{
 		setCurrent: whole.setCurrent, newStream: whole.newStream, firstStream: whole.firstStream, newEvent: whole.newEvent, allocHost: whole.allocHost,
-		after: whole.after, free: whole.free,
+		freeHost: whole.freeHost,
+		after:    whole.after, free: whole.free,
 		alloc: func(p *uint64, n uint64) int32 { return rc(whole.alloc(p, n)) },
 		toDevice: func(to uint64, from unsafe.Pointer, n uint64, s uintptr) int32 {
 			return rc(whole.toDevice(to, from, n, s))
@@ -751,7 +752,7 @@ func TestPackage(t *testing.T) {
 		for n := range 1 + i {
 			cards := []*Engine{engine(t), engine(t)}[:n+1]
 			for _, e := range cards {
-				e.least = *least
+				e.least, e.moving = *least, []seat{here, there, here}[i+n]
 			}
 			kernel.SetDevice(cards[0])
 			if n > 0 {
@@ -792,7 +793,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Products) != 8 || len(m.Works) != 27 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+	if len(m.Products) != 8 || len(m.Works) != 29 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
 		t.Errorf("measured %+v", m)
 	}
 	for _, p := range m.Products {

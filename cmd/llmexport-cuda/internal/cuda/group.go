@@ -74,7 +74,7 @@ func (g *Group) Compute(w kernel.Work) bool {
 		}
 		return g.split(w, len(w.Runs), 1, func(lo, hi int) kernel.Work {
 			r := *w
-			r.Runs = w.Runs[lo:hi]
+			r.Runs, r.Threads = w.Runs[lo:hi], w.Threads*(hi-lo)/len(w.Runs)
 			return &r
 		}, changes)
 	case *kernel.Chain:

@@ -76,7 +76,7 @@ func (e *Engine) Measure(shapes, heads []Shape, tokens, times int) (*Measurement
 			}
 		}
 		r.Works = append(r.Works, e.measureFeedback(s, times), e.measureFeedbacks(s, times), e.measureDescent(s, times), e.measureChoice(s, times),
-			e.measureRefinement(s, times))
+			e.measureRefinement(s, there, times), e.measureRefinement(s, here, times))
 	}
 	for _, s := range heads {
 		n := min(tokens, mostMeasured)

@@ -13,7 +13,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	// factor, tokens, windows, gradients, experts of each, feedback, feedbacks, descent, choice, refinement, divergences, labels or draws
+	// factor, tokens, windows, gradients, experts of each, feedback, feedbacks, descent, choice, refinement, moves, divergences, labels or draws
 	Work   string  `json:"work"`
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies
@@ -208,8 +208,8 @@ func backwards(n int) []int {
 	return x
 }
 
-// measureRefinement refines all rows once, in runs.
-func (e *Engine) measureRefinement(s Shape, times int) MeasuredWork {
+// measureRefinement refines all rows once, in runs. Rows move on the card, or here; that is called moves.
+func (e *Engine) measureRefinement(s Shape, where seat, times int) MeasuredWork {
 	const block, bits = 64, 4
 	s.Cols = (s.Cols + block - 1) / block * block
 	n := s.Cols
@@ -223,7 +223,13 @@ func (e *Engine) measureRefinement(s Shape, times int) MeasuredWork {
 		kernel.Scale(x.Outputs, x.Outputs, 1/float32(m))
 		d.Runs = append(d.Runs, x)
 	}
-	return e.measureWork("refinement", s, func() kernel.Work {
+	name := "refinement"
+	if where == here {
+		name = "moves"
+		defer func(before seat) { e.moving = before }(e.moving)
+		e.moving = here
+	}
+	return e.measureWork(name, s, func() kernel.Work {
 		d := d
 		d.Runs = slices.Clone(d.Runs)
 		for i := range d.Runs {
@@ -232,6 +238,9 @@ func (e *Engine) measureRefinement(s Shape, times int) MeasuredWork {
 			for j := range x.Codes {
 				x.Codes[j] += uint8(j*7%11) - 5
 			}
+		}
+		if where == here {
+			quant.MoveHere(&d, goruntime.GOMAXPROCS(0))
 		}
 		return &d
 	}, func(w kernel.Work) { quant.Refine(w.(*kernel.Refinement), goruntime.GOMAXPROCS(0)) }, func(w kernel.Work) (all []float32) {

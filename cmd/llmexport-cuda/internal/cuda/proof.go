@@ -42,7 +42,9 @@ func (e *Engine) proven(w kernel.Work) bool {
 	case *kernel.Choice:
 		return e.prove(&e.proofs.choice, func() MeasuredWork { return e.measureChoice(Shape{9 * choiceRows / 2, 3 * refineColumns}, 1) })
 	case *kernel.Refinement:
-		return e.prove(&e.proofs.refinement, func() MeasuredWork { return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, 1) })
+		return e.prove(&e.proofs.refinement, func() MeasuredWork {
+			return e.measureRefinement(Shape{5 * refineRows / 2, 3 * refineColumns / 2}, there, 1)
+		})
 	case *kernel.Chain:
 		if hasExperts(w) && !e.prove(&e.proofs.mixture, func() MeasuredWork { return e.measureMixture(1, 1) }) {
 			return false

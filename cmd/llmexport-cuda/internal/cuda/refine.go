@@ -33,18 +33,39 @@ func (l *layout) take(n int) uint64 {
 	return uint64(at)
 }
 
-// lay places runs.
-func (l *layout) lay(w *kernel.Refinement, list []kernel.Run) []run {
-	runs := make([]run, len(list))
-	for i, x := range list {
-		m := x.Rows
-		runs[i] = run{pulled: l.take(m * w.Cols), gradient: l.take(m * w.Block), kq: l.take(m * w.Block), change: l.take(m * w.Block), fits: l.take(8 * m),
-			code: l.take((m*w.Cols + 3) / 4), scale: l.take(len(x.Scale)), outputs: l.take(m * m), moved: l.take(w.Sweeps + 1), rows: int64(m)}
-		if x.Zero != nil {
-			runs[i].zero = l.take(len(x.Zero))
-		}
+// laid are runs on the card, what says where they are there, and what they share. Gradients of all runs follow one another, and so do changes,
+// after which comes for each run whether it has moved.
+type laid struct {
+	runs                                    []run
+	table, sums, totals, gradients, changes uint64
+	rows, longest                           int // of all runs
+}
+
+// lay places runs that move somewhere.
+func (l *layout) lay(w *kernel.Refinement, list []kernel.Run, where seat) (x laid) {
+	for _, one := range list {
+		x.rows, x.longest = x.rows+one.Rows, max(x.longest, one.Rows)
 	}
-	return runs
+	x.gradients, x.changes = l.take(x.rows*w.Block), l.take(x.rows*w.Block+len(list))
+	from := 0
+	for i, one := range list {
+		m, at := one.Rows, 4*uint64(from*w.Block)
+		r := run{pulled: l.take(m * w.Cols), gradient: x.gradients + at, change: x.changes + at, outputs: l.take(m * m), rows: int64(m)}
+		if from += m; where == here {
+			r.moved = x.changes + 4*uint64(x.rows*w.Block+i)
+		} else {
+			r.kq, r.fits, r.code, r.scale = l.take(m*w.Block), l.take(8*m), l.take((m*w.Cols+3)/4), l.take(len(one.Scale))
+			if r.moved = l.take(w.Sweeps + 1); one.Zero != nil {
+				r.zero = l.take(len(one.Zero))
+			}
+		}
+		x.runs = append(x.runs, r)
+	}
+	x.table = l.take(len(list) * int(unsafe.Sizeof(run{})) / 4)
+	if where != here {
+		x.sums, x.totals = l.take(len(w.Sums)), l.take(2*len(w.Totals))
+	}
+	return x
 }
 
 // refined are results.
@@ -53,10 +74,14 @@ type refined struct{ codes, scale, zero []float32 }
 // refine moves codes and scales of as many runs at a time as the card has memory for. What the caller has changes only when all of
 // the results have come. The card does other work meanwhile.
 func (e *Engine) refine(w *kernel.Refinement) bool {
-	if w.Block > refineColumns {
+	where := e.cheapest(w)
+	if w.Block > refineColumns || where == without {
 		return false
 	}
 	h, ok := e.keep(w.Hessian, w.Cols, w.Cols)
+	if !ok {
+		where = there // others may need the place of the Hessian
+	}
 	if ok {
 		k := e.kept.of[w.Hessian.Version]
 		k.uses++
@@ -68,14 +93,20 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 		var own buffer
 		for ; n > 0 && e.failed == nil; n-- {
 			var fits bool
-			if own, fits = e.meanwhile(e.refinementSizes(w, left[:n], !ok)); fits {
+			if own, fits = e.meanwhile(e.refinementSizes(w, left[:n], where, !ok)); fits {
 				break
 			}
 		}
 		if n == 0 || e.failed != nil {
 			return false
 		}
-		some, done := e.refineRuns(w, left[:n], own.at, h.at, ok)
+		var some []refined
+		var done bool
+		if where == here {
+			done = e.moveRuns(w, left[:n], own.at, h.at)
+		} else {
+			some, done = e.refineRuns(w, left[:n], own.at, h.at, ok)
+		}
 		e.giveUp(&own)
 		if !done {
 			return false
@@ -93,9 +124,9 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 
 // refinementSizes are the memory of some runs, and the sizes of the buffers for their beginning: for one at a time its errors and, as rows
 // and in panels, the moments of its outputs.
-func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, hessian bool) (own uint64, sizes map[*buffer]uint64) {
+func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, where seat, hessian bool) (own uint64, sizes map[*buffer]uint64) {
 	var l layout
-	l.shared(w, list)
+	l.lay(w, list, where)
 	sizes = map[*buffer]uint64{}
 	for _, x := range list {
 		sizes[&e.a] = max(sizes[&e.a], panelBytes(x.Rows, x.Rows))
@@ -107,19 +138,16 @@ func (e *Engine) refinementSizes(w *kernel.Refinement, list []kernel.Run, hessia
 	return uint64(l), sizes
 }
 
-// shared places runs, what says where they are, and sums and totals.
-func (l *layout) shared(w *kernel.Refinement, list []kernel.Run) (runs []run, table, sums, totals uint64) {
-	runs = l.lay(w, list)
-	return runs, l.take(len(runs) * int(unsafe.Sizeof(run{})) / 4), l.take(len(w.Sums)), l.take(2 * len(w.Totals))
-}
-
 // errorsOf are the errors of a run as a factor.
 func errorsOf(w *kernel.Refinement, x kernel.Run) kernel.Factor {
 	return kernel.Factor{Data: x.Errors, Layout: kernel.ByPosition, Stride: w.Cols}
 }
 
-// course is a stream of work that goes on with other work, and the event of its end.
-type course struct{ stream, end uintptr }
+// course is a stream of work that goes on with other work, the event of its end, and pinned memory.
+type course struct {
+	stream, end uintptr
+	host        []float32
+}
 
 // course takes one, which the caller gives back.
 func (e *Engine) course() (c course, ok bool) {
@@ -151,40 +179,32 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, own, hessia
 			return nil, false
 		}
 	}
-	e.inA = 0
 	l, s := layout(own), e.streams[0]
-	runs, table, sums, totals := l.shared(w, list)
-	longest := 0
-	for i, x := range list {
-		r := &runs[i]
-		longest = max(longest, x.Rows)
-		errors := errorsOf(w, x)
-		if !e.upload(s, r.code, values(floatsIn(x.Codes))) || !e.upload(s, r.scale, values(x.Scale)) || x.Zero != nil && !e.upload(s, r.zero, values(x.Zero)) ||
-			!e.upload(s, r.outputs, values(x.Outputs)) || !e.upload(s, r.moved, values(make([]float32, w.Sweeps+1))) ||
-			!e.bring(e.b.at, errors, w.Cols, x.Rows) || !e.pack(s, e.a.at, r.outputs, x.Rows, x.Rows) ||
-			!e.multiply(s, r.pulled, panels(e.a.at, x.Rows), factorOf(errors, e.b.at, w.Cols, x.Rows), x.Rows, w.Cols, x.Rows, false, kernel.All) {
+	x := l.lay(w, list, there)
+	for i, one := range list {
+		r := &x.runs[i]
+		if !e.upload(s, r.code, values(floatsIn(one.Codes))) || !e.upload(s, r.scale, values(one.Scale)) ||
+			one.Zero != nil && !e.upload(s, r.zero, values(one.Zero)) || !e.upload(s, r.moved, values(make([]float32, w.Sweeps+1))) {
 			return nil, false
 		}
 	}
-	if !e.upload(s, table, values(floatsOf(runs))) ||
-		!e.upload(s, sums, values(w.Sums)) || !e.upload(s, totals, values(floatsOf(w.Totals))) ||
-		!e.fence(s) || !e.do("cuStreamWaitEvent", e.driver.after(c.stream, e.done, 0)) {
+	if !e.upload(s, x.sums, values(w.Sums)) || !e.upload(s, x.totals, values(floatsOf(w.Totals))) || !e.pull(w, list, &x, c) {
 		return nil, false
 	}
-	k := refinement{runs: table, hessian: hessian, sums: sums, totals: totals, cols: int32(w.Cols), pitch: int32(factorOf(w.Hessian, 0, w.Cols, w.Cols).step),
-		block: int32(w.Block), sweeps: int32(w.Sweeps), bits: int32(w.Bits), ridge: w.Ridge}
+	k := argument(w, &x, hessian)
+	k.sums, k.totals, k.sweeps = x.sums, x.totals, int32(w.Sweeps)
 	if w.Half {
 		k.halves = 1
 	}
 	if e.added[moves] > 0 {
 		k.wide = 1
 	}
-	blocks := (longest + refineRows - 1) / refineRows
+	blocks := (x.longest + refineRows - 1) / refineRows
 	for sweep := range int32(w.Sweeps) {
 		for lo := int32(0); lo < k.cols; lo += k.block {
 			at := []unsafe.Pointer{unsafe.Pointer(&k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)}
-			if !e.launch(c.stream, slopes, blocks, len(runs), at...) || !e.launch(c.stream, moves, len(runs), 1, at...) ||
-				!e.launch(c.stream, spread, blocks, len(runs), at...) {
+			if !e.launch(c.stream, slopes, blocks, len(list), at...) || !e.launch(c.stream, moves, len(list), 1, at...) ||
+				!e.launch(c.stream, spread, blocks, len(list), at...) {
 				return nil, false
 			}
 		}
@@ -193,16 +213,36 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, own, hessia
 		return nil, false
 	}
 	s = c.stream
-	results := make([]refined, len(runs))
-	for i, x := range list {
-		r := &results[i]
-		*r = refined{make([]float32, (len(x.Codes)+3)/4), make([]float32, len(x.Scale)), make([]float32, len(x.Zero))}
-		if !e.download(s, values(r.codes), runs[i].code) || !e.download(s, values(r.scale), runs[i].scale) ||
-			x.Zero != nil && !e.download(s, values(r.zero), runs[i].zero) {
+	results := make([]refined, len(list))
+	for i, one := range list {
+		r, at := &results[i], &x.runs[i]
+		*r = refined{make([]float32, (len(one.Codes)+3)/4), make([]float32, len(one.Scale)), make([]float32, len(one.Zero))}
+		if !e.download(s, values(r.codes), at.code) || !e.download(s, values(r.scale), at.scale) ||
+			one.Zero != nil && !e.download(s, values(r.zero), at.zero) {
 			return nil, false
 		}
 	}
 	return results, e.do("cuEventRecord", e.driver.record(e.done, s)) && e.finishAll()
+}
+
+// argument is that of the kernels for all runs, with what all of them need.
+func argument(w *kernel.Refinement, x *laid, hessian uint64) refinement {
+	return refinement{runs: x.table, hessian: hessian, cols: int32(w.Cols), pitch: int32(factorOf(w.Hessian, 0, w.Cols, w.Cols).step),
+		block: int32(w.Block), bits: int32(w.Bits), ridge: w.Ridge}
+}
+
+// pull brings runs to the card, where their errors are multiplied by the moments of outputs before work of a course begins.
+func (e *Engine) pull(w *kernel.Refinement, list []kernel.Run, x *laid, c course) bool {
+	e.inA = 0
+	s := e.streams[0]
+	for i, one := range list {
+		r, errors := &x.runs[i], errorsOf(w, one)
+		if !e.upload(s, r.outputs, values(one.Outputs)) || !e.bring(e.b.at, errors, w.Cols, one.Rows) || !e.pack(s, e.a.at, r.outputs, one.Rows, one.Rows) ||
+			!e.multiply(s, r.pulled, panels(e.a.at, one.Rows), factorOf(errors, e.b.at, w.Cols, one.Rows), one.Rows, w.Cols, one.Rows, false, kernel.All) {
+			return false
+		}
+	}
+	return e.upload(s, x.table, values(floatsOf(x.runs))) && e.fence(s) && e.do("cuStreamWaitEvent", e.driver.after(c.stream, e.done, 0))
 }
 
 // floatsIn are bytes as they lie in memory, in floats.

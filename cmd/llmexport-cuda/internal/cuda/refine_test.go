@@ -85,6 +85,13 @@ func sameRuns(a, b *kernel.Refinement) bool {
 	})
 }
 
+// moving lets the rows of a refinement move on the card or here.
+func moving(e *Engine, d *kernel.Refinement, where seat, threads int) {
+	if e.moving = where; where == here {
+		quant.MoveHere(d, threads)
+	}
+}
+
 // TestRefine compares codes and scales after refinements with those of the CPU, bit by bit.
 func TestRefine(t *testing.T) {
 	e := engine(t)
@@ -98,12 +105,12 @@ func TestRefine(t *testing.T) {
 		}
 		got, want := cloneRefinement(d), cloneRefinement(d)
 		quant.Refine(want, 1)
-		e := e
+		e, where := e, []seat{there, here}[s/2%2]
 		if s%3 == 2 { // one run fits at a time
 			e = engine(t)
 			e.limit = 0
 			for _, x := range d.Runs {
-				own, sizes := e.refinementSizes(d, []kernel.Run{x}, true)
+				own, sizes := e.refinementSizes(d, []kernel.Run{x}, there, true)
 				sum := sizeOf(own)
 				for _, n := range sizes {
 					sum += sizeOf(n)
@@ -114,7 +121,7 @@ func TestRefine(t *testing.T) {
 			e = engine(t)
 			e.added[moves] = 0
 		}
-		if !e.Compute(got) {
+		if moving(e, got, where, 1+s%4); !e.Compute(got) {
 			t.Fatalf("refinement %d: not computed, %v", s, e.Err())
 		}
 		for i, w := range want.Runs {
@@ -141,6 +148,7 @@ func TestRefine(t *testing.T) {
 // TestRefineMeanwhile refines several matrices while the card computes products: all of them have the bits of the CPU.
 func TestRefineMeanwhile(t *testing.T) {
 	e := engine(t)
+	e.moving = here
 	var wait sync.WaitGroup
 	for s := range *shapes / 2 {
 		r := rand.New(rand.NewPCG(16, uint64(s)))
@@ -149,6 +157,9 @@ func TestRefineMeanwhile(t *testing.T) {
 		wait.Go(func() {
 			got, want := cloneRefinement(d), cloneRefinement(d)
 			quant.Refine(want, 1)
+			if s%2 == 0 {
+				quant.MoveHere(got, 2)
+			}
 			if !e.Compute(got) || !sameRuns(got, want) {
 				t.Errorf("refinement %d is not that of the CPU, %v", s, e.Err())
 			}
@@ -175,9 +186,12 @@ func TestRefineMeanwhile(t *testing.T) {
 
 // TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
 func TestRefineFails(t *testing.T) {
-	d := randomRefinement(rand.New(rand.NewPCG(15, 1)), true, false)
-	got := cloneRefinement(d)
-	failsWhole(t, "a refinement", func(e *Engine) bool { return e.Compute(got) }, func() bool { return sameRuns(got, d) })
+	d := randomRefinement(rand.New(rand.NewPCG(15, 3)), true, false)
+	d.Hessian.Version = kernel.NewVersion()
+	for _, where := range []seat{there, here} {
+		got := cloneRefinement(d)
+		failsWhole(t, "a refinement", func(e *Engine) bool { moving(e, got, where, 2); return e.Compute(got) }, func() bool { return sameRuns(got, d) })
+	}
 }
 
 // failsWhole requires that work changes nothing where memory does not suffice, and where any call of the driver fails.
@@ -200,3 +214,42 @@ func failsWhole(t *testing.T, what string, compute func(*Engine) bool, same func
 		t.Errorf("%s made %d calls, and did nothing: %v", what, calls-1, same())
 	}
 }
+
+// TestCheapest lets rows move where it takes the least time, by the number of runs, their size, and the threads of the CPU.
+func TestCheapest(t *testing.T) {
+	e := engine(t)
+	for _, tt := range []struct {
+		runs, rows, cols, threads int
+		want                      seat
+	}{
+		{1, 512, 512, 16, without}, {1, 512, 1536, 16, without}, {1, 576, 576, 2, here},
+		{4, 1024, 4096, 16, here}, {4, 1024, 12288, 16, here}, {4, 1024, 12288, 4, here}, {24, 1024, 4096, 16, there}, {4, 1024, 12288, 1, there},
+	} {
+		d := &kernel.Refinement{Cols: tt.cols, Block: 64, Threads: tt.threads}
+		for range tt.runs {
+			d.Runs = append(d.Runs, kernel.Run{Rows: tt.rows})
+		}
+		if got := e.cheapest(d); got != there {
+			t.Errorf("%+v: %d without moves here", tt, got)
+		}
+		for i := range d.Runs {
+			d.Runs[i].Moves = idle{}
+		}
+		if got := e.cheapest(d); got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
+	}
+	d := randomRefinement(rand.New(rand.NewPCG(17, 0)), true, false)
+	before := cloneRefinement(d)
+	e.moving = without
+	quant.MoveHere(d, 16)
+	if e.Compute(d) || e.Err() != nil || !sameRuns(d, before) {
+		t.Errorf("a refinement that the CPU does sooner was computed, or changed: %v", e.Err())
+	}
+}
+
+type idle struct{}
+
+func (idle) Begin(lo int, changes []float32) {}
+
+func (idle) Move(gradients []float32) bool { return false }

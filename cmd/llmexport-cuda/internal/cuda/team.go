@@ -122,7 +122,7 @@ func (e *Engine) another() (*Engine, error) {
 	a := newEngine(e.card, e.driver)
 	a.context, a.kernels, a.added, a.mostAdded, a.naming = e.context, e.kernels, e.added, e.mostAdded, e.naming
 	a.busy, a.piece, a.slot, a.wide = e.busy, e.piece, min(e.slot, teamSlot), e.wide
-	a.waits, a.stale, a.pins = withoutTiming|asleep, teamStale, e.pins
+	a.waits, a.stale, a.pins, a.moving = withoutTiming|asleep, teamStale, e.pins, e.moving
 	return a, a.open()
 }
 

@@ -243,6 +243,7 @@ int cuMemAlloc_v2(uint64_t* p, size_t n) { // what is in new memory is unknown
 }
 int cuMemFree_v2(uint64_t p) { Lock l(one); allocated.erase(p); free((void*)p); return 0; } // a card would wait first
 int cuMemAllocHost_v2(void** p, size_t n) { return posix_memalign(p, 256, n) ? 2 : 0; }
+int cuMemFreeHost(void* p) { free(p); return 0; }
 int cuMemHostRegister_v2(void*, size_t, unsigned) { return 0; }
 int cuMemHostUnregister(void*) { return 0; }
 int cuStreamCreate(Stream** s, unsigned) { Lock l(one); streams.push_back(*s = new Stream); return 0; }

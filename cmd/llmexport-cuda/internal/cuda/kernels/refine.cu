@@ -3,7 +3,7 @@
 // `spread` passes the changes on to the errors of all rows.
 
 struct Run {
-  float *pulled, *gradient, *kq, *change; // [rows, cols], and [rows, columns of a panel]
+  float *pulled, *gradient, *kq, *change; // [rows, cols], and [rows, columns of a panel]; kq is null if rows move on the CPU
   double* fits;                           // [rows, 4], see fit.curve, and the inverses of the curve of the row and of a determinant
   unsigned char* code;                    // [rows, cols]
   float *scale, *zero;                    // zero is null for symmetric grids
@@ -43,8 +43,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int l
   float mid = (float)(1 << (k.bits - 1));
   for (int j = l; r < rows && j < width; j += LANES) {
     u.gradient[to + j] = sums[r][j] + u.pulled[row * n + lo + j] * k.ridge;
-    code[r][j] = (float)u.code[row * n + lo + j] - mid;
+    if (u.kq) code[r][j] = (float)u.code[row * n + lo + j] - mid;
   }
+  if (!u.kq) return;
   __syncthreads();
   // The products of codes with the square: a warp has four rows.
   h += (size_t)lo * k.pitch;
