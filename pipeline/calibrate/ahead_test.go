@@ -19,16 +19,14 @@ func TestLayersAhead(t *testing.T) {
 	defer kernel.SetDevice(nil)
 	broken := errors.New("broken")
 	for _, c := range []struct {
-		device bool
-		limit  int64
-		ahead  bool
-	}{{false, 1 << 40, false}, {true, 1 << 10, false}, {true, 1 << 40, true}} {
+		device, fits, ahead bool
+	}{{false, true, false}, {true, false, false}, {true, true, true}} {
 		kernel.SetDevice(nil)
 		if c.device {
 			kernel.SetDevice(&device)
 		}
 		started := make(chan int, 8)
-		a := &ahead{order: []int{0, 1, 1, 2, 0}, limit: c.limit, load: func(i int) (*forward.Layer, error) {
+		a := &ahead[*forward.Layer]{order: []int{0, 1, 1, 2, 0}, fits: func(*forward.Layer) bool { return c.fits }, load: func(i int) (*forward.Layer, error) {
 			started <- i
 			if i == 2 {
 				return nil, broken

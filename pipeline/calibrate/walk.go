@@ -81,27 +81,11 @@ type walk struct {
 	after func(ctx context.Context, layer int) error
 	end   func(ctx context.Context) error
 
-	streams []*stream  // the quantized one first
-	layer   int        // that is visited
-	visited chan error // of the visit that goes on in the background, or nil
+	streams []*stream                // the quantized one first
+	layers  *ahead[[]*forward.Layer] // of every stream, which do not pass
+	layer   int                      // that is visited
+	visited chan error               // of the visit that goes on in the background, or nil
 }
-
-// item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
-type item struct {
-	tokens, skip int
-	// windows describes the states of the item in a layer.
-	windows func(layer int) (forward.Windows, error)
-	// states returns them before the first layer, in a stream.
-	states func(ctx context.Context, stream int) ([]float32, error)
-	// deep returns what is added to them after a layer; it may be nil.
-	deep func(ctx context.Context, stream, layer int) ([]float32, error)
-}
-
-// chunkTokens is how many tokens are in memory at a time, in whole windows.
-const chunkTokens = 2048
-
-// chunkWindows is how many windows of so many tokens that is.
-func chunkWindows(length int) int { return max(1, chunkTokens/length) }
 
 // stream holds the states of the float model or of the quantized one between layers.
 type stream struct {
@@ -127,96 +111,6 @@ func (s *stream) input(kept *rows, n int) []float32 {
 		s.b = grow(s.b, n*kept.width)
 	}
 	return s.b
-}
-
-// chunk is a run of windows, or an item.
-type chunk struct {
-	row, n int // the first token, and how many
-	// length is that of all windows, skip the first tokens of each that statistics leave out.
-	length, skip int
-	of           forward.Windows
-}
-
-// chunks calls f for runs of windows and for every item.
-func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
-	row := 0
-	visit := func(c chunk) error {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		c.row = row
-		row += c.n
-		return f(c)
-	}
-	for at := 0; at < len(w.windows); {
-		length := len(w.windows[0])
-		n := min(chunkWindows(length), len(w.windows)-at)
-		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: forward.Equal(n, length)}); err != nil {
-			return err
-		}
-		at += n
-	}
-	for i := range w.items {
-		it := &w.items[i]
-		of, err := it.windows(min(w.layer, len(w.decoder.Layers)-1))
-		if err != nil {
-			return err
-		}
-		if err := visit(chunk{n: it.tokens, length: it.tokens, skip: it.skip, of: of}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// each calls f for every chunk of every stream k, with its number of rows.
-func (w *walk) each(ctx context.Context, f func(k, row, n int, of forward.Windows) error) error {
-	return w.eachOf(ctx, 0, len(w.streams), f)
-}
-
-// eachOf is each for streams lo to hi-1.
-func (w *walk) eachOf(ctx context.Context, lo, hi int, f func(k, row, n int, of forward.Windows) error) error {
-	return w.chunks(ctx, func(c chunk) error {
-		for k := lo; k < hi; k++ {
-			if err := f(k, c.row, c.n, c.of); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// text is the number of tokens of the windows.
-func (w *walk) text() int {
-	if len(w.windows) == 0 {
-		return 0
-	}
-	return len(w.windows) * len(w.windows[0])
-}
-
-// tokens is the length of windows and items.
-func (w *walk) tokens() int {
-	n := w.text()
-	for i := range w.items {
-		n += w.items[i].tokens
-	}
-	return n
-}
-
-// counted reports for every token whether statistics take it.
-func (w *walk) counted() []bool {
-	all := make([]bool, 0, w.tokens())
-	for _, x := range w.windows {
-		for i := range x {
-			all = append(all, i >= w.skip)
-		}
-	}
-	for _, it := range w.items {
-		for i := range it.tokens {
-			all = append(all, i >= it.skip)
-		}
-	}
-	return all
 }
 
 // newRows allocates n vectors for every stream. Those of all tokens, which are used again and again, are worth that a device is told of them.
@@ -259,16 +153,23 @@ func (w *walk) run(ctx context.Context) (err error) {
 	for k, s := range w.streams {
 		s.states = states[k]
 	}
+	w.layers = &ahead[[]*forward.Layer]{load: w.openLayers, fits: func(of []*forward.Layer) bool { return w.holds(of[0], 2) }}
+	for i := range w.decoder.Layers {
+		if !w.passing(i) {
+			w.layers.order = append(w.layers.order, i)
+		}
+	}
+	defer w.layers.wait()
 	if err := w.embed(ctx); err != nil {
 		return err
 	}
 	for i := range w.decoder.Layers {
-		if done, err := w.pass(ctx, i); err != nil {
+		advance := w.runLayer
+		if w.passing(i) {
+			advance = w.pass
+		}
+		if err := advance(ctx, i); err != nil {
 			return err
-		} else if !done {
-			if err := w.runLayer(ctx, i); err != nil {
-				return err
-			}
 		}
 		if err := w.deepen(ctx, i); err != nil {
 			return err
@@ -356,22 +257,21 @@ func (w *walk) deepen(ctx context.Context, layer int) error {
 	return nil
 }
 
-// pass takes the streams through a layer that has nothing to visit, which is in memory once for all of them. It reports whether it did:
-// a layer that exceeds the memory is taken expert by expert instead.
-func (w *walk) pass(ctx context.Context, i int) (bool, error) {
-	if w.passes == nil || !w.passes(i) {
-		return false, nil
-	}
-	if all, _ := w.model.Layer(i).Bytes(); all > w.weights {
-		return false, nil
-	}
+// passing reports whether the streams pass a layer. One that exceeds the memory is taken expert by expert instead.
+func (w *walk) passing(i int) bool {
+	all, _ := w.model.Layer(i).Bytes()
+	return w.passes != nil && w.passes(i) && all <= w.weights
+}
+
+// pass takes the streams through a layer that has nothing to visit, which is in memory once for all of them.
+func (w *walk) pass(ctx context.Context, i int) error {
 	w.layer = i
 	l, err := w.model.LoadLayer(i)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer l.Release()
-	return true, w.each(ctx, func(k, row, n int, of forward.Windows) error {
+	return w.each(ctx, func(k, row, n int, of forward.Windows) error {
 		s := w.streams[k]
 		h, err := s.read(row, n)
 		if err != nil {
@@ -387,19 +287,31 @@ func (w *walk) pass(ctx context.Context, i int) (bool, error) {
 	})
 }
 
+// openLayers opens a layer for every stream, with its weights if they have room.
+func (w *walk) openLayers(i int) (of []*forward.Layer, err error) {
+	for range w.streams {
+		l, err := w.model.OpenLayer(i)
+		if err == nil && w.holds(l, 1) {
+			err = l.LoadCommon()
+		}
+		if err != nil {
+			return nil, err
+		}
+		of = append(of, l)
+	}
+	return of, nil
+}
+
 // runLayer visits the inputs of a layer and advances the streams through it.
-func (w *walk) runLayer(ctx context.Context, i int) (err error) {
+func (w *walk) runLayer(ctx context.Context, i int) error {
 	w.layer = i
+	layers, err := w.layers.next()
+	if err != nil {
+		return err
+	}
 	branches := make([][]*forward.Branch, len(w.streams))
 	for k, s := range w.streams {
-		if s.layer, err = w.model.OpenLayer(i); err != nil {
-			return err
-		}
-		if w.holds(s.layer) {
-			if err := s.layer.LoadCommon(); err != nil {
-				return err
-			}
-		}
+		s.layer = layers[k]
 		branches[k] = s.layer.Branches()
 	}
 	for at, end := 0, 0; at < len(branches[0]); at = end {
@@ -421,11 +333,11 @@ func (w *walk) runLayer(ctx context.Context, i int) (err error) {
 	return nil
 }
 
-// holds reports whether the memory suffices for the weights of a layer in all streams. If not, products read them from the source,
+// holds reports whether the memory suffices for the weights of n layers as large in all streams. If not, products read them from the source,
 // and only those that were replaced are in memory until they have been used.
-func (w *walk) holds(l *forward.Layer) bool {
+func (w *walk) holds(l *forward.Layer, n int) bool {
 	_, common := l.Bytes()
-	return int64(len(w.streams))*common <= w.weights
+	return int64(n*len(w.streams))*common <= w.weights
 }
 
 // step is a branch of the current layer in every stream.
@@ -480,7 +392,7 @@ func (w *walk) advance(ctx context.Context, layer int, parallel []step) error {
 
 // drop gives up the weights that replaced others in the current layer, unless it is in memory.
 func (w *walk) drop(list []*forward.Linear) {
-	if w.holds(w.streams[0].layer) {
+	if w.holds(w.streams[0].layer, 1) {
 		return
 	}
 	for _, l := range list {
@@ -606,7 +518,7 @@ func (w *walk) flows(t *step, in *input) bool {
 
 // overlaps reports whether other work may go on while inputs of the layer are visited: either leaves something idle, and the weights are in
 // memory.
-func (w *walk) overlaps() bool { return idles(w.threads) && w.holds(w.streams[0].layer) }
+func (w *walk) overlaps() bool { return idles(w.threads) && w.holds(w.streams[0].layer, 1) }
 
 // apart reports whether the float stream may go on while inputs of the layer are visited: it shares no weights with the other one.
 func (w *walk) apart() bool { return len(w.streams) == 2 && w.overlaps() }
