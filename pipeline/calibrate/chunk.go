@@ -112,4 +112,3 @@ func (w *walk) counted() []bool {
 	}
 	return all
 }
-
