@@ -24,7 +24,7 @@ func init() {
 	extend, examine = addDevice, examineCards
 	bound = func(memory int64) {
 		for _, card := range cards {
-			card.Bound(uint64(memory))
+			card.Bound(uint64(memory) - cuda.DriverMemory)
 		}
 	}
 }

@@ -23,6 +23,8 @@ const (
 	leastMemory = 2 << 30
 	// reserve is memory of a card that is left to the driver and to other programs.
 	reserve = 512 << 20
+	// DriverMemory is more than the driver and the kernels take on a card besides what a [Engine.Bound] holds: 545 MiB of an H200.
+	DriverMemory = 576 << 20
 	// leastWork is the number of multiplications below which copying costs more than the product.
 	leastWork = 1 << 26
 	// pieceBytes bounds the rows of a product that are on the card at a time.
