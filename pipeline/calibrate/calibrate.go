@@ -78,7 +78,7 @@ const memoryShare, weightShare = 6, 4
 
 func (o *Options) walk(m *forward.Model) *walk {
 	return &walk{
-		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir,
+		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, chunk: o.chunkOf(), threads: o.Threads, dir: o.Dir,
 		room: &room{left: o.Memory / memoryShare, pins: map[*float32]func(){}}, weights: o.Memory / weightShare,
 		wanted: func(*input) bool { return true },
 	}

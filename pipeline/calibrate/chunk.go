@@ -4,12 +4,36 @@ import (
 	"context"
 
 	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // chunkTokens is how many tokens are in memory at a time, in whole windows.
 const chunkTokens = 2048
 
-// chunkWindows is how many windows of so many tokens that is.
+// deviceChunk is how many tokens may be in memory at a time if a device computes most of what happens to them: between two chunks it waits
+// for this CPU. Their activations take at most the memory limit divided by chunkShare.
+const deviceChunk, chunkShare = 1 << 13, 32
+
+// chunkOf is how many tokens of the model are in memory at a time.
+func (o *Options) chunkOf() (tokens int) {
+	tokens = chunkTokens
+	if !kernel.HasDevice() {
+		return tokens
+	}
+	var token int64
+	for _, l := range o.Decoder.Layers {
+		for _, b := range l {
+			n := needsOf(b.Block)
+			token = max(token, n.activations(int64(o.Decoder.Hidden)))
+		}
+	}
+	for tokens < deviceChunk && 2*int64(tokens)*token <= o.Memory/chunkShare {
+		tokens *= 2
+	}
+	return tokens
+}
+
+// chunkWindows is how many windows of so many tokens chunkTokens are.
 func chunkWindows(length int) int { return max(1, chunkTokens/length) }
 
 // item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
@@ -44,8 +68,10 @@ func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
 	}
 	for at := 0; at < len(w.windows); {
 		length := len(w.windows[0])
-		n := min(chunkWindows(length), len(w.windows)-at)
-		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: forward.Equal(n, length)}); err != nil {
+		n := min(max(1, w.chunk/length), len(w.windows)-at)
+		of := forward.Equal(n, length)
+		of.Most = int64(w.chunk)
+		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: of}); err != nil {
 			return err
 		}
 		at += n

@@ -107,11 +107,12 @@ func needsOf(b arch.Block) (n needs) {
 // visit is the memory for gathering moments of an input and encoding a matrix that reads it, once for what is common and once for an
 // expert, which is there in both streams as rows and as panels; and activations of a chunk of tokens in both streams.
 func (n *needs) visit(hidden int64) int64 {
-	return n.activations(hidden) + max(n.encoding, n.visitExpert())
+	return chunkTokens*n.activations(hidden) + max(n.encoding, n.visitExpert())
 }
 
+// activations is the memory for a token.
 func (n *needs) activations(hidden int64) int64 {
-	return 4 * chunkTokens * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
+	return 4 * (2*hidden + n.token + 4*hidden + 3*max(n.widest, n.expertMax))
 }
 
 func (n *needs) visitExpert() int64 {
@@ -126,7 +127,7 @@ func expertsWithin(bytes int64, l arch.Layer, hidden int) int {
 	most := int64(1)
 	for _, b := range l {
 		n := needsOf(b.Block)
-		most = max(most, n.activations(int64(hidden))+n.visitExpert())
+		most = max(most, chunkTokens*n.activations(int64(hidden))+n.visitExpert())
 	}
 	return 1 + int(bytes/most)
 }

@@ -184,7 +184,7 @@ func (m *moments) allShort(length float32) bool {
 }
 
 // shorten returns the inputs with sinks made shorter, in both streams by the factor of the quantized one. It leaves the arguments
-// as they are.
+// as they are. An input is compared with those before and those of its chunkTokens, so that it does not matter how many come at a time.
 func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int) (q, f []float32) {
 	if !m.sinks {
 		return quantized, float
@@ -201,32 +201,18 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 			squares[i] = float32(sum)
 		}
 	})
-	var longest float32
-	for i, v := range squares {
-		if i%tokens >= skip {
-			m.note(v)
-			longest = max(longest, v)
-		}
+	step := chunkWindows(tokens) * tokens
+	for at := 0; at < all; at += step {
+		m.share(squares[at:min(at+step, all)], at, tokens, skip)
 	}
-	if len(m.lengths) == 0 || m.allShort(longest) {
+	if len(m.shares) == 0 {
 		return quantized, float
 	}
-	sortTail(m.lengths, m.sorted)
-	m.sorted = len(m.lengths)
-	median := float64(m.lengths[(len(m.lengths)-1)/2])
-	q, f = quantized, float
-	for i, v := range squares {
-		if i%tokens < skip || median == 0 || !(float64(v) > sinkLength*median) {
-			continue
-		}
-		if &q[0] == &quantized[0] {
-			q = slices.Clone(quantized)
-			if m.cross != nil {
-				f = slices.Clone(float)
-			}
-		}
-		factor := float32(math.Sqrt(sinkLength * median / float64(v)))
-		m.shares[i] = factor
+	q, f = slices.Clone(quantized), float
+	if m.cross != nil {
+		f = slices.Clone(float)
+	}
+	for i, factor := range m.shares {
 		row := q[i*m.cols : (i+1)*m.cols]
 		kernel.Scale(row, row, factor)
 		if m.cross != nil {
@@ -235,6 +221,28 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 		}
 	}
 	return q, f
+}
+
+// share notes the squared lengths of inputs from number at on, and by which factors they are shortened.
+func (m *moments) share(squares []float32, at, tokens, skip int) {
+	var longest float32
+	for i, v := range squares {
+		if i%tokens >= skip {
+			m.note(v)
+			longest = max(longest, v)
+		}
+	}
+	if len(m.lengths) == 0 || m.allShort(longest) {
+		return
+	}
+	sortTail(m.lengths, m.sorted)
+	m.sorted = len(m.lengths)
+	median := float64(m.lengths[(len(m.lengths)-1)/2])
+	for i, v := range squares {
+		if i%tokens >= skip && median != 0 && float64(v) > sinkLength*median {
+			m.shares[at+i] = float32(math.Sqrt(sinkLength * median / float64(v)))
+		}
+	}
 }
 
 // offload lets the device add windows of so many values, without the first skip values of each, and reports which moments have them.

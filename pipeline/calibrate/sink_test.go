@@ -71,6 +71,45 @@ func TestLongInputs(t *testing.T) {
 	}
 }
 
+// Moments are the same however many inputs come at a time: an input is long beside those before and those of its chunk.
+func TestLongInputsAtOnce(t *testing.T) {
+	const tokens, cols = 256, 6
+	per := chunkWindows(tokens) * tokens * cols
+	r := rand.New(rand.NewPCG(3, 4))
+	x := make([]float32, 3*per-tokens*cols)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+		if i/cols%700 == 9 {
+			x[i] *= 300
+		}
+		if i > per { // later inputs make the median larger
+			x[i] *= 3
+		}
+	}
+	f := slices.Clone(x)
+	sums := func(most int) *quant.Stats {
+		m := newInputMoments(cols, true)
+		shortened := 0
+		for at := 0; at < len(x); at += most {
+			end := min(at+most, len(x))
+			m.add(x[at:end], f[at:end], tokens, 1, 2)
+			shortened += len(m.shares)
+		}
+		if shortened == 0 || shortened > 20 {
+			t.Errorf("%d inputs are shortened", shortened)
+		}
+		st, err := m.stats(2)
+		check(t, err)
+		return st
+	}
+	want := sums(per)
+	for _, n := range []int{2, 4} {
+		if got := sums(n * per); !slices.Equal(got.Hessian, want.Hessian) || !slices.Equal(got.Cross, want.Cross) {
+			t.Errorf("%d chunks at a time have other moments", n)
+		}
+	}
+}
+
 // What a down projection reads is not swamped by tokens of its largest inputs, with and without experts, and the column that only
 // they use is not taken for an unused one.
 func TestSinkInputs(t *testing.T) {

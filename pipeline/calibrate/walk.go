@@ -55,6 +55,7 @@ type walk struct {
 	items   []item
 	// skip is the number of first tokens of a window that statistics leave out.
 	skip    int
+	chunk   int // tokens that are in memory at a time, in whole windows
 	threads int
 	dir     string // for activations that do not fit into memory
 	room    *room

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -247,10 +248,12 @@ func TestWalk(t *testing.T) {
 				threads           int
 				memory            int64
 				sequential, cross bool
-			}{{1, plenty, false, false}, {2, 1, false, false}, {7, plenty, true, false}, {2, 1, true, false}, {2, plenty, true, true}, {1, 1, true, true},
-				{2, 6 << 20, true, true}} {
+				chunk             int
+			}{{1, plenty, false, false, chunkTokens}, {2, 1, false, false, chunkTokens}, {7, plenty, true, false, chunkTokens}, {2, 1, true, false, chunkTokens},
+				{2, plenty, true, true, chunkTokens}, {1, 1, true, true, chunkTokens}, {2, 6 << 20, true, true, chunkTokens},
+				{2, plenty, true, true, deviceChunk}} {
 				o.Threads, o.Memory, o.Dir = c.threads, c.memory, t.TempDir()
-				got, err := walked(t, o, func(w *walk) { w.sequential, w.cross = c.sequential, c.cross })
+				got, err := walked(t, o, func(w *walk) { w.sequential, w.cross, w.chunk = c.sequential, c.cross, c.chunk })
 				check(t, err)
 				if diff := unlike(want, got); diff != "" {
 					t.Errorf("%+v (-want +got):\n%s", c, diff)
@@ -267,6 +270,25 @@ func TestWalk(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// More tokens are in memory at a time where a device waits for them, and they have room.
+func TestChunkOf(t *testing.T) {
+	d, src := openCheckpoint(t, tinyDir)
+	o := Options{Decoder: d, Source: src, Memory: 1 << 40}
+	if got := o.chunkOf(); got != chunkTokens {
+		t.Errorf("%d tokens without a device", got)
+	}
+	device := someProducts(0)
+	kernel.SetDevice(&device)
+	defer kernel.SetDevice(nil)
+	if got := o.chunkOf(); got != deviceChunk {
+		t.Errorf("%d tokens with a device", got)
+	}
+	o.Memory = 1
+	if got := o.chunkOf(); got != chunkTokens {
+		t.Errorf("%d tokens without memory", got)
 	}
 }
 

@@ -165,7 +165,7 @@ func (c *Cache) Fill(ctx context.Context, windows [][]int32, most int64) ([]floa
 	}
 	last := make([]float32, len(windows)*width)
 	of := Equal(len(windows), n)
-	of.Most = most
+	of.Most = min(most, GroupTokens)
 	groups, _, _ := of.groups()
 	for i, g := range groups {
 		first := g.first / n

@@ -132,7 +132,7 @@ func (h *Head) Backward(
 ) error {
 	width, vocab, tally := h.Linear.Cols, h.Linear.Rows, effort.TallyOf(ctx)
 	n := rows("Head.Backward", dh, width, hidden, width)
-	most := max(1, min(groupTokens, LogitBytes/4/vocab))
+	most := max(1, min(GroupTokens, LogitBytes/4/vocab))
 	a := h.model.arenas.Get().(*arena)
 	defer h.model.arenas.Put(a)
 	free := grow(&a.floats, min(most, n)*(vocab+2*width))

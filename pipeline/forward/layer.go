@@ -11,9 +11,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// groupTokens is how many tokens a group has at most, unless a single window has more: enough to make reading a weight cheap
-// compared with multiplying by it, and few enough for activations to stay in a cache. It affects bits of gradients.
-const groupTokens = 2048
+// GroupTokens is how many tokens a group has at most, unless a single window has more or [Windows] asks for more: enough to make reading a
+// weight cheap compared with multiplying by it, and few enough for activations to stay in a cache. It affects bits of gradients.
+const GroupTokens = 2048
 
 // Windows describes the windows that states [tokens, Hidden] belong to, one after another.
 type Windows struct {
@@ -23,7 +23,7 @@ type Windows struct {
 	// Ends, if not nil, are the last tokens of the pictures that the tokens of the only window are part of, or the tokens themselves. A token
 	// attends to all up to there.
 	Ends []int
-	// Most bounds the tokens that are computed at a time, in whole windows; values below 1 mean 2048.
+	// Most bounds the tokens that are computed at a time, in whole windows; values below 1 mean [GroupTokens].
 	Most int64
 }
 
@@ -44,8 +44,8 @@ type group struct {
 // groups divides the windows into groups.
 func (w Windows) groups() (groups []group, largest, longest int) {
 	limit := w.Most
-	if limit < 1 || limit > groupTokens {
-		limit = groupTokens
+	if limit < 1 {
+		limit = GroupTokens
 	}
 	var g group
 	for _, length := range w.Lengths {

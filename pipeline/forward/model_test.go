@@ -63,7 +63,7 @@ func backward(t testing.TB, p *parts, windows [][]int32) (h, dh []float32, weigh
 func TestIndependence(t *testing.T) {
 	d, src := randomModel(features{heads: 4, kvHeads: 2, norms: true, biases: true})
 	const length = 150
-	windows := randomTokens(d.Vocab, 2*groupTokens/length, length)
+	windows := randomTokens(d.Vocab, 2*GroupTokens/length, length)
 	h, dh, weights := backward(t, load(t, newModel(t, d, src, 1)), windows)
 	for _, threads := range []int{2, 7} {
 		t.Run(fmt.Sprint("threads=", threads), func(t *testing.T) {

@@ -225,7 +225,7 @@ func (m *Model) windows(windows [][]int32) (w forward.Windows) {
 		w.Lengths = append(w.Lengths, len(x))
 		longest = max(longest, len(x))
 	}
-	w.Most = max(1, m.room(longest)/max(m.pass.TokenBytes(), 1))
+	w.Most = max(1, min(forward.GroupTokens, m.room(longest)/max(m.pass.TokenBytes(), 1)))
 	return w
 }
 
