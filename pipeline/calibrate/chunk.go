@@ -11,8 +11,9 @@ import (
 const chunkTokens = 2048
 
 // deviceChunk is how many tokens may be in memory at a time if a device computes most of what happens to them: between two chunks it waits
-// for this CPU. Their activations take at most the memory limit divided by chunkShare.
-const deviceChunk, chunkShare = 1 << 13, 32
+// for this CPU, which matters in small models. Their activations take at most chunkBytes, as they have to have room there, too, and the memory
+// limit divided by chunkShare.
+const deviceChunk, chunkBytes, chunkShare = 1 << 13, 1 << 29, 32
 
 // chunkOf is how many tokens of the model are in memory at a time.
 func (o *Options) chunkOf() (tokens int) {
@@ -27,7 +28,7 @@ func (o *Options) chunkOf() (tokens int) {
 			token = max(token, n.activations(int64(o.Decoder.Hidden)))
 		}
 	}
-	for tokens < deviceChunk && 2*int64(tokens)*token <= o.Memory/chunkShare {
+	for tokens < deviceChunk && 2*int64(tokens)*token <= min(chunkBytes, o.Memory/chunkShare) {
 		tokens *= 2
 	}
 	return tokens
