@@ -71,7 +71,7 @@ func TestLongInputs(t *testing.T) {
 	}
 }
 
-// Moments are the same however many inputs come at a time: an input is long beside those before and those of its chunk.
+// Moments are the same however many inputs come at a time: an input is compared with those before and those of its chunk.
 func TestLongInputsAtOnce(t *testing.T) {
 	const tokens, cols = 256, 6
 	per := chunkWindows(tokens) * tokens * cols
