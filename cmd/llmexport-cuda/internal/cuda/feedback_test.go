@@ -1,14 +1,96 @@
 package cuda
 
 import (
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
+
+// randomFeedback returns rows to be rounded. Some blocks are constant, have no importance or no grid of halves.
+func randomFeedback(r *rand.Rand) *kernel.Feedback {
+	block := []int{8, 20, 32, 48, 64, 96, 128}[r.IntN(7)]
+	f := &kernel.Feedback{Rows: 1 + r.IntN(40), Block: block, Candidates: 1 + r.IntN(mostCandidates), Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0}
+	blocks := 1 + r.IntN(400/block)
+	f.Cols = block * blocks
+	n := f.Cols
+	m := floats(r, n*n, false)
+	for i := range n {
+		m[i*n+i] = 1 + r.Float32()
+		for j := range i {
+			m[i*n+j] = float32(0.1 * r.NormFloat64())
+		}
+	}
+	f.Factor = kernel.Factor{Data: m, Layout: kernel.ByPosition, Stride: n, Version: uint64(r.IntN(2)) * kernel.NewVersion()}
+	f.Work, f.Codes, f.Importance = floats(r, f.Rows*n, false), make([]float32, f.Rows*n), floats(r, n, false)
+	for i, v := range f.Importance {
+		f.Importance[i] = float32(math.Abs(float64(v)))
+	}
+	for at := range blocks {
+		of := r.Perm(blocks)[0]
+		x := f.Work[of*block : (of+1)*block]
+		switch r.IntN(8) {
+		case 0:
+			clear(f.Importance[at*block : (at+1)*block])
+		case 1:
+			for i := range x {
+				x[i] = []float32{0, float32(math.Copysign(0, -1)), 1.5}[at%3]
+			}
+		case 2:
+			kernel.Scale(x, x, []float32{1e-30, 1e-8, 1e5, 1e30}[at%4])
+		}
+	}
+	order := r.Perm(blocks)
+	for _, b := range order {
+		for _, c := range r.Perm(block) {
+			f.Order = append(f.Order, b*block+c)
+		}
+	}
+	f.Scale = make([]float32, f.Rows*blocks)
+	for i := range f.Scale {
+		f.Scale[i] = 0.25
+	}
+	if r.IntN(3) > 0 {
+		f.Zero = make([]float32, f.Rows*blocks)
+	}
+	return f
+}
+
+// cloneFeedback copies what a feedback changes.
+func cloneFeedback(f *kernel.Feedback) *kernel.Feedback {
+	c := *f
+	c.Work, c.Codes, c.Scale, c.Zero = slices.Clone(f.Work), slices.Clone(f.Codes), slices.Clone(f.Scale), slices.Clone(f.Zero)
+	return &c
+}
+
+// TestFeedback compares grids and codes of the feedback of gptq with those of the CPU, bit by bit.
+func TestFeedback(t *testing.T) {
+	e := engine(t)
+	outgrown := 0
+	for s := range *shapes {
+		f := randomFeedback(rand.New(rand.NewPCG(13, uint64(s))))
+		got, want := cloneFeedback(f), cloneFeedback(f)
+		finite := quant.Feed(want)
+		if e.Compute(got) != finite || e.Err() != nil {
+			t.Fatalf("shape %d: computed where the CPU says %v, or %v", s, finite, e.Err())
+		}
+		if !finite {
+			outgrown++
+			want = f
+		}
+		if c, a, z := differ(got.Codes, want.Codes), differ(got.Scale, want.Scale), differ(got.Zero, want.Zero); c+a+z > 0 {
+			t.Fatalf("shape %d, %d x %d, blocks of %d, %d bits: %d codes, %d scales and %d zero terms differ", s, f.Rows, f.Cols, f.Block, f.Bits, c, a, z)
+		}
+	}
+	if outgrown > *shapes/2 {
+		t.Errorf("%d of %d outgrew float32", outgrown, *shapes)
+	}
+}
 
 // randomFeedbacks returns feedbacks of the same columns, most of which share a factor. The kernel cannot do all, and some outgrow float32.
 func randomFeedbacks(r *rand.Rand) *kernel.Feedbacks {
