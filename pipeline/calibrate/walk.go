@@ -191,22 +191,44 @@ func (w *walk) run(ctx context.Context) (err error) {
 	return w.head(ctx)
 }
 
+// tableRows is how many rows of a table are read with the others in the time of one by itself, or fewer.
+const tableRows = 4
+
+// embedding opens the lookup of a stream. The table is read whole, if it has room, unless the text is short in comparison.
+func (w *walk) embedding(s *stream) (*forward.Embedding, error) {
+	e, err := s.lookup.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	vocab := int64(w.decoder.Vocab)
+	if vocab > tableRows*int64(w.text()) || 4*int64(len(w.streams))*vocab*int64(w.decoder.Hidden) > w.weights {
+		return e, nil
+	}
+	l, err := s.lookup.LoadTable()
+	if err == nil {
+		e.Table = l.W
+	}
+	return e, err
+}
+
 // embed computes the states before the first layer.
 func (w *walk) embed(ctx context.Context) error {
 	if len(w.windows) > 0 {
 		length, items := len(w.windows[0]), w.items
 		w.items = nil
+		embeddings := make([]*forward.Embedding, len(w.streams))
+		for k, s := range w.streams {
+			var err error
+			if embeddings[k], err = w.embedding(s); err != nil {
+				return err
+			}
+		}
 		err := w.each(ctx, func(k, row, n int, _ forward.Windows) error {
-			s := w.streams[k]
-			e, err := s.lookup.Embedding()
+			x, err := embeddings[k].States(ctx, w.windows[row/length:(row+n)/length])
 			if err != nil {
 				return err
 			}
-			x, err := e.States(ctx, w.windows[row/length:(row+n)/length])
-			if err != nil {
-				return err
-			}
-			return s.states.put(x, row)
+			return w.streams[k].states.put(x, row)
 		})
 		if w.items = items; err != nil {
 			return err

@@ -74,6 +74,7 @@ type Engine struct {
 	kept   stock               // factors for other products
 	held   map[*float32]held   // results that stay, by their first element
 	idle   map[uint64][]uint64 // memory that waits to be used again, by its size
+	cuts   regions             // of memory that buffers are cut from
 	wide   bool                // tiles have 256 rows
 
 	resident  *resident  // of chains, or nil
@@ -106,7 +107,7 @@ type Engine struct {
 
 func newEngine(card Card, d *driver) *Engine {
 	return &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
-		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, naming: new(sync.Once), pins: new(pins)}
+		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, cuts: regions{size: regionBytes}, naming: new(sync.Once), pins: new(pins)}
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.

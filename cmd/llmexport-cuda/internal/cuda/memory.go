@@ -64,46 +64,53 @@ func (e *Engine) room(sizes map[*buffer]uint64) bool {
 // within gives up memory that waits to be used again, and factors that other products used, those used least recently first, until so many
 // bytes of other buffers are within the limit, and reports whether they are.
 func (e *Engine) within(need uint64) bool {
-	for _, h := range e.held {
-		need += h.size
-	}
-	need += e.kept.size
-	if e.resident != nil {
-		need += e.resident.memory.size
-	}
-	need += e.passing.size + e.taken + e.turns.size
-	if need+e.idleBytes() > e.limit {
+	if need+e.used()+e.idleBytes() > e.limit {
 		e.drain()
 	}
-	for need > e.limit {
-		oldest := e.kept.oldest(e.spent.Products, 0)
+	for need+e.used() > e.limit {
+		oldest := e.kept.oldest(e.spent.Products, func(b buffer) bool { return !e.cuts.has(b.at) })
 		if oldest == nil {
 			return false
 		}
-		need -= oldest.size
 		e.forget(oldest)
 		e.drain()
 	}
 	return true
 }
 
-// idleBytes is the size of the memory that waits to be used again.
+// used is the bytes of all buffers but those of the products at hand, and of what regions have besides.
+func (e *Engine) used() (n uint64) {
+	for _, h := range e.held {
+		n += h.size
+	}
+	if e.resident != nil {
+		n += e.resident.memory.size
+	}
+	return n + e.kept.size + e.passing.size + e.taken + e.turns.size + e.cuts.spare()
+}
+
+// idleBytes is the size of the memory that waits to be used again, and can be given to the driver.
 func (e *Engine) idleBytes() (n uint64) {
 	for size, list := range e.idle {
 		n += size * uint64(len(list))
 	}
-	return n
+	return n - e.cuts.idle
 }
 
-// drain gives memory that waits to be used again to the driver.
+// drain gives memory that waits to be used again to the driver, but that of regions.
 func (e *Engine) drain() {
 	for size, list := range e.idle {
+		var left []uint64
 		for _, at := range list {
-			if e.failed == nil {
+			if e.cuts.has(at) {
+				left = append(left, at)
+			} else if e.failed == nil {
 				e.do("cuMemFree", e.driver.free(at))
 			}
 		}
-		delete(e.idle, size)
+		if e.idle[size] = left; len(left) == 0 {
+			delete(e.idle, size)
+		}
 	}
 }
 
@@ -111,7 +118,7 @@ func (e *Engine) drain() {
 func (e *Engine) more(n uint64) (b buffer, ok bool) {
 	size := sizeOf(n)
 	if len(e.idle[size]) == 0 {
-		if k := e.kept.oldest(e.spent.Products-e.stale, size); k != nil {
+		if k := e.kept.oldest(e.spent.Products-e.stale, func(b buffer) bool { return b.size == size }); k != nil {
 			e.forget(k)
 		}
 	}
@@ -152,7 +159,17 @@ func (e *Engine) allocate(b *buffer, n uint64) bool {
 	b.size = sizeOf(n)
 	if list := e.idle[b.size]; len(list) > 0 {
 		b.at, e.idle[b.size] = list[len(list)-1], list[:len(list)-1]
+		if e.cuts.has(b.at) {
+			e.cuts.idle -= b.size
+		}
 		return true
+	}
+	if e.cut(b) {
+		return true
+	}
+	if e.failed != nil {
+		*b = buffer{}
+		return false
 	}
 	rc := e.driver.alloc(&b.at, b.size)
 	if rc == outOfMemory {
@@ -170,6 +187,9 @@ func (e *Engine) allocate(b *buffer, n uint64) bool {
 func (e *Engine) release(b *buffer) {
 	if b.at != 0 && e.failed == nil && e.do("cuEventSynchronize", e.driver.await(e.done)) {
 		e.idle[b.size] = append(e.idle[b.size], b.at)
+		if e.cuts.has(b.at) {
+			e.cuts.idle += b.size
+		}
 	}
 	*b = buffer{}
 }

@@ -47,15 +47,15 @@ func (s *stock) stay(now int64) {
 	}
 }
 
-// oldest is the factor that was used least recently, before a product, of those with buffers of some size, or of any if that is 0, that no work
-// goes on with. It is nil if there is none.
-func (s *stock) oldest(before int64, size uint64) *kept {
+// oldest is the factor that was used least recently, before a product, of those with buffers that fit and that no work goes on with. It is nil if
+// there is none.
+func (s *stock) oldest(before int64, fits func(b buffer) bool) *kept {
 	for at := s.order.Front(); at != nil; at = at.Next() {
 		k := at.Value.(*kept)
 		if k.used >= before {
 			break
 		}
-		if k.uses == 0 && (size == 0 || k.size == size) {
+		if k.uses == 0 && fits(k.buffer) {
 			return k
 		}
 	}
