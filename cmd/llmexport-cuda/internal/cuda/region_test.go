@@ -26,8 +26,8 @@ func TestRegions(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 0))
 	var weights []kernel.Factor
 	var sides [][2]int
-	for range 40 {
-		n, k := 1+r.IntN(90), 4*(1+r.IntN(60))
+	for range 100 {
+		n, k := 1+r.IntN(60), 4*(1+r.IntN(20))
 		weights = append(weights, kernel.Factor{Data: floats(r, n*k, false), Layout: kernel.ByRow, Stride: k, Version: kernel.NewVersion()})
 		sides = append(sides, [2]int{n, k})
 	}
