@@ -2,6 +2,7 @@ package quant
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -30,6 +31,51 @@ func (d *several) Compute(w kernel.Work) bool {
 		}
 	}
 	return d.partly.Compute(w)
+}
+
+// multiplier is a device that computes the products of refinements whose rows move here.
+type multiplier struct{ refined atomic.Int32 }
+
+func (d *multiplier) Compute(w kernel.Work) bool {
+	r, ok := w.(*kernel.Refinement)
+	if !ok || r.Block > descentPanel {
+		return false
+	}
+	for _, run := range r.Runs {
+		d.refine(r, run)
+		d.refined.Add(1)
+	}
+	return true
+}
+
+func (*multiplier) Settle([]float32) error { return nil }
+func (*multiplier) Forget(*kernel.Pasts)   {}
+func (*multiplier) Room() int64            { return 0 }
+
+// refine computes what moves of a run need, and what follows from them.
+func (d *multiplier) refine(r *kernel.Refinement, run kernel.Run) {
+	m, n, width := run.Rows, r.Cols, r.Block
+	pulled := make([]float32, m*n)
+	gradients, changes, spread := make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
+	kernel.MatMul(pulled, run.Outputs, run.Errors, m, n, m, n, m, n)
+	for moved, sweep := true, 0; moved && sweep < r.Sweeps; sweep++ {
+		moved = false
+		for lo := 0; lo < n; lo += width {
+			run.Moves.Begin(lo, changes)
+			kernel.MatMul(gradients, pulled, r.Hessian.Data[lo:], m, width, n, width, n, n)
+			for i := range m {
+				kernel.AddScaled(gradients[i*width:(i+1)*width], pulled[i*n+lo:][:width], r.Ridge)
+			}
+			if !run.Moves.Move(gradients) {
+				continue
+			}
+			moved = true
+			kernel.MatMul(spread, run.Outputs, changes, m, width, m, width, m, width)
+			for i := range m {
+				kernel.Add(pulled[i*n+lo:][:width], pulled[i*n+lo:][:width], spread[i*width:(i+1)*width])
+			}
+		}
+	}
 }
 
 // Runs that are refined together are refined as each by itself, whatever a device does of it.
@@ -84,6 +130,18 @@ func TestRefineTogether(t *testing.T) {
 			for i, err := range failed {
 				if err != nil || d.partly != 0 || !sameBlocks(runs[i].Dst, want[i]) {
 					t.Errorf("%v, %d pieces of work on a device: %v, %d are left, or codes or scales of run %d differ", s, n, err, d.partly, i)
+				}
+			}
+		}
+		for _, threads := range []int{1, 2, 7} {
+			runs, want := list()
+			d := &multiplier{}
+			kernel.SetDevice(d)
+			failed := RefineTogether(runs, threads)
+			kernel.SetDevice(nil)
+			for i, err := range failed {
+				if err != nil || !sameBlocks(runs[i].Dst, want[i]) || s.Block != WholeRow && int(d.refined.Load()) != len(runs) {
+					t.Errorf("%v, %d threads, rows move here: %v, %d runs, or codes or scales of run %d differ", s, threads, err, d.refined.Load(), i)
 				}
 			}
 		}
