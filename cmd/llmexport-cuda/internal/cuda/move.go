@@ -61,7 +61,7 @@ func (e *Engine) cheapest(w *kernel.Refinement) seat {
 }
 
 // moveRuns refines some runs whose rows move on the CPU, while the card may do other work; the memory that is taken and the Hessian are theirs
-// until it returns. If the card fails, codes and scales are as before.
+// until it returns. If it returns false, codes and scales are arbitrary.
 func (e *Engine) moveRuns(w *kernel.Refinement, list []kernel.Run, own, hessian uint64) (done bool) {
 	c, ok := e.course()
 	if !ok {
@@ -74,21 +74,11 @@ func (e *Engine) moveRuns(w *kernel.Refinement, list []kernel.Run, own, hessian 
 		return false
 	}
 	defer func() { e.courses = append(e.courses, c) }()
-	var restores []func()
-	for _, run := range list {
-		restores = append(restores, changeOf(run.Codes)(), changeOf(run.Scale)(), changeOf(run.Zero)())
-	}
 	k := argument(w, &x, hessian)
 	e.mu.Unlock()
 	call, rc := e.moveAll(w, list, c, &x, &k)
 	e.mu.Lock()
-	if e.do(call, rc) && e.failed == nil {
-		return true
-	}
-	for _, restore := range restores {
-		restore()
-	}
-	return false
+	return e.do(call, rc) && e.failed == nil
 }
 
 // widen lets a course have so many floats of pinned memory.
@@ -135,7 +125,7 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 	}
 	turn := 0
 	for range w.Sweeps {
-		any := make([]bool, len(list))
+		moved := make([]bool, len(list))
 		for lo := 0; lo < w.Cols; lo += w.Block {
 			changes := both[turn] // those before may still travel
 			turn = 1 - turn
@@ -150,7 +140,7 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 			}
 			each(func(i, from, to int) {
 				if list[i].Moves.Move(gradients[from:to]) {
-					changes[n+i], any[i] = 1, true // any number but 0, as the card reads it
+					changes[n+i], moved[i] = 1, true // any number but 0, as the card reads it
 				}
 			})
 			if slices.Max(changes[n:]) == 0 {
@@ -161,9 +151,9 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 			}
 		}
 		for i := range over {
-			over[i] = !any[i]
+			over[i] = !moved[i]
 		}
-		if !slices.Contains(any, true) {
+		if !slices.Contains(moved, true) {
 			break
 		}
 	}

@@ -88,27 +88,18 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 		defer func() { k.uses-- }()
 	}
 	var results []refined
+	var restores []func()
+	for _, run := range w.Runs {
+		if where == here { // where they change as they move
+			restores = append(restores, changeOf(run.Codes)(), changeOf(run.Scale)(), changeOf(run.Zero)())
+		}
+	}
 	for left := w.Runs; len(left) > 0; {
-		n := len(left)
-		var own buffer
-		for ; n > 0 && e.failed == nil; n-- {
-			var fits bool
-			if own, fits = e.meanwhile(e.refinementSizes(w, left[:n], where, !ok)); fits {
-				break
+		some, n := e.refineSome(w, left, where, h.at, ok)
+		if n == 0 {
+			for _, restore := range restores {
+				restore()
 			}
-		}
-		if n == 0 || e.failed != nil {
-			return false
-		}
-		var some []refined
-		var done bool
-		if where == here {
-			done = e.moveRuns(w, left[:n], own.at, h.at)
-		} else {
-			some, done = e.refineRuns(w, left[:n], own.at, h.at, ok)
-		}
-		e.giveUp(&own)
-		if !done {
 			return false
 		}
 		results, left = append(results, some...), left[n:]
@@ -120,6 +111,32 @@ func (e *Engine) refine(w *kernel.Refinement) bool {
 		copy(run.Zero, r.zero)
 	}
 	return true
+}
+
+// refineSome refines as many of the first runs as the card has memory for, and returns their number, and what they are then unless they move on
+// the CPU. The Hessian may be kept.
+func (e *Engine) refineSome(w *kernel.Refinement, list []kernel.Run, where seat, hessian uint64, kept bool) (some []refined, n int) {
+	var own buffer
+	for n = len(list); n > 0 && e.failed == nil; n-- {
+		var fits bool
+		if own, fits = e.meanwhile(e.refinementSizes(w, list[:n], where, !kept)); fits {
+			break
+		}
+	}
+	if n == 0 || e.failed != nil {
+		return nil, 0
+	}
+	defer e.giveUp(&own)
+	var done bool
+	if where == here {
+		done = e.moveRuns(w, list[:n], own.at, hessian)
+	} else {
+		some, done = e.refineRuns(w, list[:n], own.at, hessian, kept)
+	}
+	if !done {
+		return nil, 0
+	}
+	return some, n
 }
 
 // refinementSizes are the memory of some runs, and the sizes of the buffers for their beginning: for one at a time its errors and, as rows

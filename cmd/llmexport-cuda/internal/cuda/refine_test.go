@@ -184,13 +184,38 @@ func TestRefineMeanwhile(t *testing.T) {
 	}
 }
 
+// fewRuns is the memory for the longest run of a refinement, whose Hessian stays.
+func fewRuns(e *Engine, d *kernel.Refinement, where seat) (most uint64) {
+	for _, x := range d.Runs {
+		own, sizes := e.refinementSizes(d, []kernel.Run{x}, where, false)
+		sum := sizeOf(own)
+		for _, n := range sizes {
+			sum += sizeOf(n)
+		}
+		most = max(most, sum)
+	}
+	return most + sizeOf(bytesOf(d.Hessian, d.Cols, d.Cols))
+}
+
 // TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
 func TestRefineFails(t *testing.T) {
 	d := randomRefinement(rand.New(rand.NewPCG(15, 3)), true, false)
 	d.Hessian.Version = kernel.NewVersion()
-	for _, where := range []seat{there, here} {
+	if len(d.Runs) < 2 {
+		t.Fatalf("%d runs", len(d.Runs))
+	}
+	for _, c := range []struct {
+		where seat
+		few   bool // one run fits at a time
+	}{{there, false}, {here, false}, {here, true}} {
 		got := cloneRefinement(d)
-		failsWhole(t, "a refinement", func(e *Engine) bool { moving(e, got, where, 2); return e.Compute(got) }, func() bool { return sameRuns(got, d) })
+		failsWhole(t, "a refinement", func(e *Engine) bool {
+			if c.few {
+				e.Bound(fewRuns(e, d, c.where))
+			}
+			moving(e, got, c.where, 2)
+			return e.Compute(got)
+		}, func() bool { return sameRuns(got, d) })
 	}
 }
 
