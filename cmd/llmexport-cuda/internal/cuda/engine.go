@@ -107,7 +107,8 @@ type Engine struct {
 
 func newEngine(card Card, d *driver) *Engine {
 	return &Engine{card: card, driver: d, least: leastWork, busy: busyTiles, crowded: crowdedRows, piece: pieceBytes, slot: slotBytes,
-		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{}, cuts: regions{size: regionBytes}, naming: new(sync.Once), pins: new(pins)}
+		waits: withoutTiming, stale: staleWork, kept: newStock(), held: map[*float32]held{}, idle: map[uint64][]uint64{},
+		cuts: regions{size: regionBytes}, naming: new(sync.Once), pins: new(pins)}
 }
 
 // Spent is what a card has done: products, their multiplications, and bytes copied to it and from it.
