@@ -225,7 +225,7 @@ func (r *refinement) run() {
 // start computes (G + r I) E.
 func (r *refinement) start() {
 	m, n, width := r.rows, r.cols, r.width
-	r.ready()
+	r.reserve()
 	r.grad, r.change, r.spread = make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
 	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
 	if r.threads > 2 && n > width {
@@ -243,8 +243,8 @@ func (r *refinement) start() {
 	}
 }
 
-// ready makes what moves of rows need besides gradients and changes.
-func (r *refinement) ready() {
+// reserve makes what moves of rows need besides gradients and changes.
+func (r *refinement) reserve() {
 	m := r.rows
 	r.columns, r.turned = newColumns(m, r.width), make([]float32, m*r.width)
 	r.unit, r.step = r.share(), refinePanel

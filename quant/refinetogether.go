@@ -123,7 +123,7 @@ type moves struct{ *refinement }
 func (m *moves) Begin(lo int, changes []float32) {
 	if m.columns == nil {
 		m.width = m.block
-		m.ready()
+		m.reserve()
 	}
 	m.change = changes
 	m.begin(m.columns, lo)

@@ -50,7 +50,7 @@ func gemmTileRows() int { return gemmTileMax }
 // gemmRowColumns is the number of columns that gemmRow takes.
 func gemmRowColumns(int) int { return PanelRows }
 
-// gemmRow is not called: gemmRowColumns is no more than a panel.
+// gemmRow is never called here, because gemmRowColumns is at most a panel.
 func gemmRow([]float32, []float32, []float32, int, bool) {}
 
 func gemmSums(t *gemmTile) { gemmSumsGeneric(t) }

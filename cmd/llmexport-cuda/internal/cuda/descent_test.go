@@ -9,20 +9,25 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
+// symmetric makes a matrix symmetric, by the lower triangle times a factor, with a diagonal from 4 to 5.
+func symmetric(r *rand.Rand, h []float32, n int, factor float32) []float32 {
+	for i := range n {
+		h[i*n+i] = 4 + r.Float32()
+		for j := range i {
+			h[i*n+j] *= factor
+			h[j*n+i] = h[i*n+j]
+		}
+	}
+	return h
+}
+
 // randomDescent returns a descent of random rows.
 func randomDescent(r *rand.Rand, infinite bool) *kernel.Descent {
 	block := []int{8, 32, 48, 64, 128, 150, 300}[r.IntN(7)]
 	d := &kernel.Descent{Rows: 1 + r.IntN(70), Block: block, Sweeps: 1 + r.IntN(3), Bits: 2 + r.IntN(3), Half: r.IntN(2) == 0}
 	d.Cols = d.Block * (1 + r.IntN(300/d.Block))
 	n, blocks := d.Cols, d.Cols/d.Block
-	h := floats(r, n*n, infinite)
-	for i := range n {
-		h[i*n+i] = 4 + r.Float32()
-		for j := range i {
-			h[i*n+j] *= 0.1
-			h[j*n+i] = h[i*n+j]
-		}
-	}
+	h := symmetric(r, floats(r, n*n, infinite), n, 0.1)
 	d.Hessian = kernel.Factor{Data: h, Layout: kernel.ByPosition, Stride: n, Version: uint64(r.IntN(2)) * kernel.NewVersion()}
 	d.Ridge, d.Target, d.Codes = r.Float32(), floats(r, d.Rows*n, infinite), make([]float32, d.Rows*n)
 	for i := range d.Codes {
@@ -37,18 +42,11 @@ func randomDescent(r *rand.Rand, infinite bool) *kernel.Descent {
 		}
 		return x
 	}
-	d.Scale, d.Sums, d.Totals = round(d.Rows*blocks, 0.3), make([]float32, n), make([]float64, blocks)
+	d.Scale = round(d.Rows*blocks, 0.3)
 	if r.IntN(3) > 0 {
 		d.Zero = round(d.Rows*blocks, 0)
 	}
-	for i := range n {
-		sum := float64(d.Ridge)
-		for _, v := range h[i*n+i/d.Block*d.Block:][:d.Block] {
-			sum += float64(v)
-		}
-		d.Sums[i] = float32(sum)
-		d.Totals[i/d.Block] += sum
-	}
+	d.Sums, d.Totals = blockSums(h, n, d.Block, d.Ridge)
 	return d
 }
 

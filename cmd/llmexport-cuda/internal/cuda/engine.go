@@ -301,6 +301,14 @@ func (e *Engine) Spent() (s Spent) {
 
 // Compute implements [kernel.Device].
 func (e *Engine) Compute(w kernel.Work) bool {
+	if r, ok := w.(*kernel.Refinement); ok && e.cheapest(r) == without { // known before the card is there
+		return false
+	}
+	return e.share(w)
+}
+
+// share does work, or a part of work that cards share.
+func (e *Engine) share(w kernel.Work) bool {
 	if !e.proven(w) {
 		return false
 	}

@@ -68,6 +68,9 @@ func (g *Group) Compute(w kernel.Work) bool {
 			return &c
 		}, changes)
 	case *kernel.Refinement:
+		if g.cards[0].cheapest(w) == without {
+			return false
+		}
 		var changes []change
 		for _, run := range w.Runs {
 			changes = append(changes, changeOf(run.Codes), changeOf(run.Scale), changeOf(run.Zero))
@@ -211,7 +214,7 @@ func (g *Group) split(w kernel.Work, rows, unit int, part func(lo, hi int) kerne
 	for i, card := range g.cards {
 		lo, hi := i*step, min((i+1)*step, rows)
 		if lo < hi {
-			wait.Go(func() { failed[i] = !card.Compute(part(lo, hi)) })
+			wait.Go(func() { failed[i] = !card.share(part(lo, hi)) })
 		}
 	}
 	wait.Wait()

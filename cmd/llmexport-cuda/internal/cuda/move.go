@@ -67,13 +67,13 @@ func (e *Engine) moveRuns(w *kernel.Refinement, list []kernel.Run, own, hessian 
 	if !ok {
 		return false
 	}
+	defer func() { e.courses = append(e.courses, c) }()
 	l := layout(own)
 	x := l.lay(w, list, here)
 	n := x.rows * w.Block
 	if !e.widen(&c, 3*n+2*len(list)) || !e.pull(w, list, &x, c) {
 		return false
 	}
-	defer func() { e.courses = append(e.courses, c) }()
 	k := argument(w, &x, hessian)
 	e.mu.Unlock()
 	call, rc := e.moveAll(w, list, c, &x, &k)
@@ -104,9 +104,7 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 	}
 	launch := func(kind int, lo int32) bool {
 		sweep := int32(0)
-		at := []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)}
-		return do("cuLaunchKernel", e.driver.launch(e.kernels[kind], uint32((x.longest+refineRows-1)/refineRows), uint32(len(list)), 1, 256, 1, 1,
-			e.added[kind], c.stream, unsafe.Pointer(&at[0]), nil))
+		return do(launches, e.start(c.stream, kind, (x.longest+refineRows-1)/refineRows, len(list), unsafe.Pointer(k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)))
 	}
 	n := x.rows * w.Block
 	gradients, both := c.host[:n], [2][]float32{c.host[n:][:n+len(list)], c.host[2*n+len(list):][:n+len(list)]}

@@ -384,5 +384,13 @@ func (e *Engine) sum(stream uintptr, dst, src uint64, n int) bool {
 
 // launch starts a kernel.
 func (e *Engine) launch(stream uintptr, kind, x, y int, arguments ...unsafe.Pointer) bool {
-	return e.do("cuLaunchKernel", e.driver.launch(e.kernels[kind], uint32(x), uint32(y), 1, 256, 1, 1, e.added[kind], stream, unsafe.Pointer(&arguments[0]), nil))
+	return e.do(launches, e.start(stream, kind, x, y, arguments...))
+}
+
+// launches is the call that starts kernels.
+const launches = "cuLaunchKernel"
+
+// start is launch for work that goes on with other work: a failure is the caller's to note.
+func (e *Engine) start(stream uintptr, kind, x, y int, arguments ...unsafe.Pointer) int32 {
+	return e.driver.launch(e.kernels[kind], uint32(x), uint32(y), 1, 256, 1, 1, e.added[kind], stream, unsafe.Pointer(&arguments[0]), nil)
 }

@@ -71,26 +71,28 @@ func (l *layout) lay(w *kernel.Refinement, list []kernel.Run, where seat) (x lai
 // refined are results.
 type refined struct{ codes, scale, zero []float32 }
 
-// refine moves codes and scales of as many runs at a time as the card has memory for. What the caller has changes only when all of
-// the results have come. The card does other work meanwhile.
+// refine moves codes and scales of as many runs at a time as the card has memory for. If it does not do all of them, what the caller has is as
+// before. The card does other work meanwhile.
 func (e *Engine) refine(w *kernel.Refinement) bool {
-	where := e.cheapest(w)
-	if w.Block > refineColumns || where == without {
+	if w.Block > refineColumns {
 		return false
 	}
-	h, ok := e.keep(w.Hessian, w.Cols, w.Cols)
-	if !ok {
-		where = there // others may need the place of the Hessian
+	where := e.cheapest(w)
+	if where == without { // by itself, but this is a part of what cards share
+		where = here
 	}
+	h, ok := e.keep(w.Hessian, w.Cols, w.Cols)
 	if ok {
 		k := e.kept.of[w.Hessian.Version]
 		k.uses++
 		defer func() { k.uses-- }()
+	} else {
+		where = there // others may need the place of the Hessian
 	}
 	var results []refined
 	var restores []func()
-	for _, run := range w.Runs {
-		if where == here { // where they change as they move
+	if where == here { // codes and scales change as rows move
+		for _, run := range w.Runs {
 			restores = append(restores, changeOf(run.Codes)(), changeOf(run.Scale)(), changeOf(run.Zero)())
 		}
 	}

@@ -22,17 +22,7 @@ func randomRefinement(r *rand.Rand, like, infinite bool) *kernel.Refinement {
 		}
 		return x
 	}
-	moments := func(n int) []float32 {
-		h := floats(r, n*n, infinite)
-		for i := range n {
-			h[i*n+i] = 4 + r.Float32()
-			for j := range i {
-				h[i*n+j] *= 0.3
-				h[j*n+i] = h[i*n+j]
-			}
-		}
-		return h
-	}
+	moments := func(n int) []float32 { return symmetric(r, floats(r, n*n, infinite), n, 0.3) }
 	d := &kernel.Refinement{Block: []int{8, 30, 32, 48, 64, 100, 128}[r.IntN(7)], Sweeps: 1 + r.IntN(3), Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0}
 	d.Cols = d.Block * (1 + r.IntN(3))
 	n, blocks, symmetric := d.Cols, d.Cols/d.Block, r.IntN(3) == 0
@@ -108,15 +98,7 @@ func TestRefine(t *testing.T) {
 		e, where := e, []seat{there, here}[s/2%2]
 		if s%3 == 2 { // one run fits at a time
 			e = engine(t)
-			e.limit = 0
-			for _, x := range d.Runs {
-				own, sizes := e.refinementSizes(d, []kernel.Run{x}, there, true)
-				sum := sizeOf(own)
-				for _, n := range sizes {
-					sum += sizeOf(n)
-				}
-				e.limit = max(e.limit, sum)
-			}
+			e.limit = fewRuns(e, d, there, true)
 		} else if s%3 == 1 { // a card whose blocks have less shared memory
 			e = engine(t)
 			e.added[moves] = 0
@@ -184,17 +166,17 @@ func TestRefineMeanwhile(t *testing.T) {
 	}
 }
 
-// fewRuns is the memory for the longest run of a refinement, whose Hessian stays.
-func fewRuns(e *Engine, d *kernel.Refinement, where seat) (most uint64) {
+// fewRuns is the memory for the longest run of a refinement, with the Hessian if that is brought for it.
+func fewRuns(e *Engine, d *kernel.Refinement, where seat, hessian bool) (most uint64) {
 	for _, x := range d.Runs {
-		own, sizes := e.refinementSizes(d, []kernel.Run{x}, where, false)
+		own, sizes := e.refinementSizes(d, []kernel.Run{x}, where, hessian)
 		sum := sizeOf(own)
 		for _, n := range sizes {
 			sum += sizeOf(n)
 		}
 		most = max(most, sum)
 	}
-	return most + sizeOf(bytesOf(d.Hessian, d.Cols, d.Cols))
+	return most
 }
 
 // TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
@@ -211,7 +193,7 @@ func TestRefineFails(t *testing.T) {
 		got := cloneRefinement(d)
 		failsWhole(t, "a refinement", func(e *Engine) bool {
 			if c.few {
-				e.Bound(fewRuns(e, d, c.where))
+				e.Bound(fewRuns(e, d, c.where, false) + sizeOf(bytesOf(d.Hessian, d.Cols, d.Cols)))
 			}
 			moving(e, got, c.where, 2)
 			return e.Compute(got)
