@@ -34,8 +34,8 @@ func (o *Options) chunkOf() (tokens int) {
 	return tokens
 }
 
-// chunkWindows is how many windows of so many tokens chunkTokens are.
-func chunkWindows(length int) int { return max(1, chunkTokens/length) }
+// windowsOf is how many windows are in memory at a time, for so many tokens.
+func windowsOf(tokens, length int) int { return max(1, tokens/length) }
 
 // item is what else than a window of text a walk takes through a model: what a tower makes of a picture, or a prompt with one.
 type item struct {
@@ -69,7 +69,7 @@ func (w *walk) chunks(ctx context.Context, f func(c chunk) error) error {
 	}
 	for at := 0; at < len(w.windows); {
 		length := len(w.windows[0])
-		n := min(max(1, w.chunk/length), len(w.windows)-at)
+		n := min(windowsOf(w.chunk, length), len(w.windows)-at)
 		of := forward.Equal(n, length)
 		of.Most = int64(w.chunk)
 		if err := visit(chunk{n: n * length, length: length, skip: w.skip, of: of}); err != nil {

@@ -201,7 +201,7 @@ func (m *moments) shorten(quantized, float []float32, tokens, skip, threads int)
 			squares[i] = float32(sum)
 		}
 	})
-	step := chunkWindows(tokens) * tokens
+	step := windowsOf(chunkTokens, tokens) * tokens
 	for at := 0; at < all; at += step {
 		m.share(squares[at:min(at+step, all)], at, tokens, skip)
 	}

@@ -74,7 +74,7 @@ func TestLongInputs(t *testing.T) {
 // Moments are the same however many inputs come at a time: an input is compared with those before and those of its chunk.
 func TestLongInputsAtOnce(t *testing.T) {
 	const tokens, cols = 256, 6
-	per := chunkWindows(tokens) * tokens * cols
+	per := windowsOf(chunkTokens, tokens) * tokens * cols
 	r := rand.New(rand.NewPCG(3, 4))
 	x := make([]float32, 3*per-tokens*cols)
 	for i := range x {

@@ -170,7 +170,7 @@ func (o *Options) gradient(
 	}
 	// each calls f for the states of a few windows at a time.
 	each := func(f func(lo, hi int, of forward.Windows) error) error {
-		few := chunkWindows(length)
+		few := windowsOf(chunkTokens, length)
 		for at := 0; at < len(windows); at += few {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
