@@ -173,7 +173,7 @@ func explain(err error) error {
 		case 403:
 			e.Hint = "the account is not allowed to do this"
 		}
-		if transfer.Transient(e.Status) {
+		if transfer.Transient(e.Status) || unsettled(answer.Errors) {
 			return &transfer.Retryable{Err: e}
 		}
 		return e
@@ -183,6 +183,12 @@ func explain(err error) error {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return transfer.Redact(err)
+}
+
+// unsettled reports whether a registry does not know a blob of a manifest. Manifests are pushed after their blobs, but a registry may
+// need some time until it finds a blob, also while another program uploads the same one: CNCF's does while it writes a blob's link.
+func unsettled(list errcode.Errors) bool {
+	return slices.ContainsFunc(list, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
 }
 
 // state is the state of a tag and the effect of publishing to it.

@@ -209,6 +209,14 @@ func TestOCI(t *testing.T) {
 	}
 }
 
+// unknownBlob answers as CNCF's registry does while it writes a link to a blob of the manifest.
+func unknownBlob(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = io.WriteString(w, `{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"},`+
+		`{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry","detail":{"digest":""}}]}`)
+}
+
 // TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.
 func TestOCIUploadTrouble(t *testing.T) {
 	if testing.Short() {
@@ -250,16 +258,17 @@ func TestOCIUploadTrouble(t *testing.T) {
 		}
 		c.Close()
 	}
+	manifest := func(r *http.Request) bool { return r.Method == "PUT" && strings.Contains(r.URL.Path, "/manifests/") }
 	for name, fault := range map[string]func(http.ResponseWriter, *http.Request) bool{
-		"cut in the second chunk":  nth(2, method("PATCH"), cut),
-		"500 at the second chunk":  nth(2, method("PATCH"), status(500)),
-		"429 at the first":         nth(1, method("POST"), status(429)),
-		"503 at the end":           nth(1, method("PUT"), status(503)),
-		"cut at the end":           nth(5, method("PUT"), cut),
-		"503 for a look":           nth(3, method("HEAD"), status(503)),
-		"stall in the third chunk": nth(3, method("PATCH"), func(w http.ResponseWriter, r *http.Request) { time.Sleep(100 * time.Millisecond); cut(w, r) }),
-		"503 for the manifest": nth(1, func(r *http.Request) bool { return r.Method == "PUT" && strings.Contains(r.URL.Path, "/manifests/") },
-			status(503)),
+		"cut in the second chunk":              nth(2, method("PATCH"), cut),
+		"500 at the second chunk":              nth(2, method("PATCH"), status(500)),
+		"429 at the first":                     nth(1, method("POST"), status(429)),
+		"503 at the end":                       nth(1, method("PUT"), status(503)),
+		"cut at the end":                       nth(5, method("PUT"), cut),
+		"503 for a look":                       nth(3, method("HEAD"), status(503)),
+		"stall in the third chunk":             nth(3, method("PATCH"), func(w http.ResponseWriter, r *http.Request) { time.Sleep(100 * time.Millisecond); cut(w, r) }),
+		"503 for the manifest":                 nth(1, manifest, status(503)),
+		"400 for a blob that is not yet there": nth(1, manifest, unknownBlob),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := placetest.NewOCI(t)
@@ -284,6 +293,7 @@ func TestOCIRefuses(t *testing.T) {
 		"denied":       {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }, fs.ErrPermission, "not allowed"},
 		"unauthorized": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, fs.ErrPermission, "docker login"},
 		"down":         {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, nil, "5 tries failed"},
+		"lost blob":    {unknownBlob, nil, "5 tries failed: 127.0.0.1"},
 		"busy": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(429)
