@@ -260,13 +260,16 @@ func TestOCIUploadTrouble(t *testing.T) {
 	}
 	manifest := func(r *http.Request) bool { return r.Method == "PUT" && strings.Contains(r.URL.Path, "/manifests/") }
 	for name, fault := range map[string]func(http.ResponseWriter, *http.Request) bool{
-		"cut in the second chunk":              nth(2, method("PATCH"), cut),
-		"500 at the second chunk":              nth(2, method("PATCH"), status(500)),
-		"429 at the first":                     nth(1, method("POST"), status(429)),
-		"503 at the end":                       nth(1, method("PUT"), status(503)),
-		"cut at the end":                       nth(5, method("PUT"), cut),
-		"503 for a look":                       nth(3, method("HEAD"), status(503)),
-		"stall in the third chunk":             nth(3, method("PATCH"), func(w http.ResponseWriter, r *http.Request) { time.Sleep(100 * time.Millisecond); cut(w, r) }),
+		"cut in the second chunk": nth(2, method("PATCH"), cut),
+		"500 at the second chunk": nth(2, method("PATCH"), status(500)),
+		"429 at the first":        nth(1, method("POST"), status(429)),
+		"503 at the end":          nth(1, method("PUT"), status(503)),
+		"cut at the end":          nth(5, method("PUT"), cut),
+		"503 for a look":          nth(3, method("HEAD"), status(503)),
+		"stall in the third chunk": nth(3, method("PATCH"), func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Millisecond)
+			cut(w, r)
+		}),
 		"503 for the manifest":                 nth(1, manifest, status(503)),
 		"400 for a blob that is not yet there": nth(1, manifest, unknownBlob),
 	} {
