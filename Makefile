@@ -406,6 +406,10 @@ generate-unchanged: ## fail if generated code differs from the output of the gen
 	before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate; \
 	if [ "$$before" != "$$(git diff | git hash-object --stdin)" ]; then git diff --stat; echo "generated code changed: commit it"; exit 1; fi
 
+.PHONY: fused
+fused: ## check that the compiler fuses no products with sums on arm64, where bytes would be others
+	go test -count 1 -tags fused $(TESTFLAGS) -run TestFused ./internal/depcheck
+
 .PHONY: arm64
 arm64: ## test for arm64 under qemu, or only compile if qemu-aarch64 is missing
 	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \

@@ -317,7 +317,7 @@ func bitsOf(tensors []manifest.Tensor) float64 {
 		if err != nil {
 			continue
 		}
-		bits += 8 * float64(s.Bytes)
+		bits += float64(8 * s.Bytes)
 		weights += 8 * float64(s.Bytes) / (8 * float64(l.Codes+l.Alpha) / longRow)
 	}
 	if weights == 0 {

@@ -81,7 +81,7 @@ func (a *AWQ) search(p *probe) (logs []float64, before, after float64, err error
 	after = before
 	trial := make([]float64, len(logs))
 	// Half a step of room includes a multiple of the step that rounds to slightly more than most.
-	for k := 1; before > 0 && float64(float64(k)*a.Step) < a.Most+0.5*a.Step; k++ {
+	for k := 1; before > 0 && float64(float64(k)*a.Step) < a.Most+float64(0.5*a.Step); k++ {
 		alpha := min(float64(float64(k)*a.Step), a.Most)
 		for c, v := range size {
 			trial[c] = alpha * v

@@ -186,8 +186,8 @@ func (g *gridSearch) propose(candidates int) int {
 			continue
 		}
 		scales[3*t], scales[3*t+1], scales[3*t+2] = s, s, s
-		zero, width := float64(s*g.mid), float64(s*g.levels)
-		zeros[3*t], zeros[3*t+1], zeros[3*t+2] = zero-g.span/2, zero+g.span/2-width, zero-width/2+centre
+		zero, width, half := float64(s*g.mid), float64(s*g.levels), float64(g.span/2)
+		zeros[3*t], zeros[3*t+1], zeros[3*t+2] = zero-half, zero+half-width, zero-float64(width/2)+centre
 	}
 	return lanes
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/picture"
 )
 
@@ -104,7 +105,9 @@ func drawn(size, number int) *picture.Image {
 	for y := range im.Height {
 		for x := range im.Width {
 			for c := range 3 {
-				v := 127 + 80*math.Sin(step*float64((c+2)*x+(number+1)*y)) + 40*math.Cos(step*float64((number+3)*x-(c+1)*y))
+				sin, _ := kernel.Sincos(step * float64((c+2)*x+(number+1)*y))
+				_, cos := kernel.Sincos(step * float64((number+3)*x-(c+1)*y))
+				v := 127 + float64(80*sin) + float64(40*cos)
 				switch {
 				case x > im.Width/4 && x < im.Width/2 && y > im.Height/(3+number) && y < im.Height*3/4:
 					v = float64(200 - 60*c - 50*number)

@@ -152,7 +152,7 @@ func distanceOf(want, got []float32) float64 {
 	var d, n float64
 	for i, w := range want {
 		e := float64(got[i]) - float64(w)
-		d, n = d+e*e, n+float64(w)*float64(w)
+		d, n = d+float64(e*e), n+float64(float64(w)*float64(w))
 	}
 	return math.Sqrt(d / n)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/sound"
 )
 
@@ -118,10 +119,12 @@ func playedClip(seconds float64, number int) []float32 {
 	for i := range wave[:len(wave)-sound.Rate*30/1000] {
 		t := float64(i) / sound.Rate
 		noise = noise*1664525 + 1013904223
-		v := 0.02 * (float64(noise>>8)/(1<<23) - 1)
+		v := 0.02 * (float64(float64(noise>>8)/(1<<23)) - 1)
 		for k := range 3 {
-			f := float64(180*(k+1)*(k+number+1)) + 300*t*float64(k-1)
-			v += 0.2 * math.Sin(2*math.Pi*f*t) * (1 + math.Cos(2*math.Pi*float64(3+k+number)*t)) / 2
+			f := float64(180*(k+1)*(k+number+1)) + float64(300*t*float64(k-1))
+			sin, _ := kernel.Sincos(2 * math.Pi * f * t)
+			_, cos := kernel.Sincos(2 * math.Pi * float64(3+k+number) * t)
+			v += float64(0.2 * sin * (1 + cos) / 2)
 		}
 		wave[i] = float32(math.Round(v*(1<<15)) / (1 << 15))
 	}

@@ -72,7 +72,7 @@ func (k *Tokenizer) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}{{"plain", r.Plain, k.MaxPlain, r.FirstPlain}, {"hard", r.Hard, k.MaxHard, r.FirstHard}} {
 		limit := half.limit
 		if n := float64(half.n.Strings); len(list) < all { // a sample may exceed it by three times its standard error
-			limit += 3 * math.Sqrt(float64(limit*(1-limit))/n)
+			limit += float64(3 * math.Sqrt(float64(limit*(1-limit))/n))
 		}
 		if half.n.Share() > limit {
 			return fail(value, "%d of %d %s strings get different ids, such as %s", half.n.Different, half.n.Strings, half.name, half.first)

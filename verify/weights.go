@@ -385,7 +385,7 @@ func judgeOf(c quant.Closeness, spec quant.Spec, cols int, bound func(r, col int
 					largest = max(largest, math.Abs(float64(v)))
 				}
 				ulp := 0x1p-23 * largest
-				worst = max(worst, d/(float64(c.Factor*least[b])+float64(ulp*ulp)*float64(cols/len(off))))
+				worst = max(worst, d/(float64(c.Factor*least[b])+float64(float64(ulp*ulp)*float64(cols/len(off)))))
 			}
 			return worst, nil
 		}, nil

@@ -121,7 +121,7 @@ func (o *overview) features() backends.Features {
 		f.Needs = p
 	}
 	if n, ok := configNumber(o.Config["attn_scale"]); ok && n != 0 {
-		f.Scaled = f.Scaled || !slices.ContainsFunc(f.HeadDims, func(dim int) bool { return math.Abs(n*math.Sqrt(float64(dim))-1) < 1e-6 })
+		f.Scaled = f.Scaled || !slices.ContainsFunc(f.HeadDims, func(dim int) bool { return math.Abs(float64(n*math.Sqrt(float64(dim)))-1) < 1e-6 })
 	}
 	if n, ok := configNumber(o.Config["sliding_window"]); ok && n > 0 {
 		kind, _ := o.Config["attention_type"].(string)

@@ -274,7 +274,7 @@ func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result,
 		return nil, err
 	}
 	// At decode the engine rounds zero points of blocks, which can cost more than it gains.
-	decode := second.Metrics["kl_decode"].Value <= 1.5*res.Metrics["kl_decode"].Value+1e-3
+	decode := second.Metrics["kl_decode"].Value <= float64(1.5*res.Metrics["kl_decode"].Value)+1e-3
 	if better, _ := activationCost(second); better < cost && decode {
 		zerolog.Ctx(ctx).Info().Float64("before", cost).Float64("after", better).
 			Msg("int8 activations cost too much for whole rows: the package is written with dynamic_option 2")
@@ -305,7 +305,7 @@ func activationCost(r *verify.Result) (cost, tolerated float64) {
 		}
 	}
 	float := r.Metrics[name+"_float"].Value
-	return r.Metrics[name].Value - float, 0.1*float + 2e-4
+	return r.Metrics[name].Value - float, float64(0.1*float) + 2e-4
 }
 
 func (a *Package) runVerify(ctx context.Context, o verify.Options) (*verify.Result, error) {

@@ -106,7 +106,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) (*Measured, error) {
 	for _, op := range x.ops {
 		x.of[op.tensor] = op
 		if len(op.specs) > 0 {
-			x.weights += float64(op.rows) * float64(op.cols)
+			x.weights += float64(op.rows * op.cols)
 		}
 	}
 	x.plan()
@@ -341,7 +341,7 @@ func (x *measurement) estimate(ctx context.Context, op *op, l *forward.Linear, e
 		var err error
 		file, err = x.anchored(ctx, l, at, c, e.stats, func(first int, w quant.Matrix, hat []float32) error {
 			for r, v := range forms(w.Data, hat, w.Rows, w.Cols, e.stats, e.threads) {
-				values[0] += float64(weights[first+r]*v) / 2
+				values[0] += float64(float64(weights[first+r]*v) / 2)
 			}
 			return nil
 		})

@@ -316,7 +316,7 @@ func (m *moments) mirror(from, to int, factor float32) bool {
 	for lo := 0; lo < to; lo += mirrorRows {
 		for i := from; i < to; i++ {
 			for j := lo; j < min(lo+mirrorRows, i+1); j++ {
-				v := m.hessian[i*n+j] * factor
+				v := float32(m.hessian[i*n+j] * factor) // not fused with v-v
 				m.hessian[i*n+j], m.hessian[j*n+i] = v, v
 				finite = finite && v-v == 0
 			}

@@ -100,11 +100,11 @@ type erfPlace struct{ value, slope float64 }
 // the same sign.
 var erfTable = func() (t [6/erfStep + 1]erfPlace) {
 	for k := range t {
-		x := float64(k) * erfStep
+		x := float64(float64(k) * erfStep)
 		term, sum := x, 0.0
 		for n := 3.0; sum+term != sum; n += 2 {
 			sum += term
-			term = float64(term*float64(2*x*x)) / n
+			term = float64(term*float64(2*float64(x*x))) / n
 		}
 		slope := 2 / math.Sqrt(math.Pi) * kernel.Exp(-x*x)
 		t[k] = erfPlace{min(slope*sum, 1), slope}
@@ -115,11 +115,11 @@ var erfTable = func() (t [6/erfStep + 1]erfPlace) {
 // erf is the error function, to 1e-15: the Taylor series at the nearest place, whose derivatives are Hermite polynomials.
 func erf(x float64) float64 {
 	a := math.Abs(x)
-	k := int(min(a, 7)/erfStep + 0.5)
+	k := int(float64(min(a, 7)/erfStep) + 0.5)
 	if k >= len(erfTable) {
 		return math.Copysign(1, x)
 	}
-	place := float64(k) * erfStep
+	place := float64(float64(k) * erfStep)
 	d := a - place
 	var sum, before float64
 	h, power := 1.0, d // power is d to the n+1 by (n+1)!

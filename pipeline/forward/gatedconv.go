@@ -109,7 +109,7 @@ func (s *space) around(dst, x []float32, taps [][]float32, before int, bias []fl
 			for j := max(0, before-position); j < min(len(taps), total-position+before); j++ {
 				row := x[(lo+j-before)*width:][:width]
 				for k, t := range taps[j] {
-					sums[k] += float64(t) * float64(row[k])
+					sums[k] += float64(float64(t) * float64(row[k]))
 				}
 			}
 			for k, sum := range sums {

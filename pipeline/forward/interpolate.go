@@ -90,7 +90,7 @@ func smoothTaps(n, side int) [][]tap {
 	step := float32(side) / float32(n)
 	wide := max(step, 1)
 	for i := range out {
-		middle, sum := step*(float32(i)+.5), float32(0)
+		middle, sum := float32(step*(float32(i)+.5)), float32(0)
 		for at := range side {
 			far := (float32(at) + .5 - middle) / wide
 			if weight := 1 - max(far, -far); weight > 0 {

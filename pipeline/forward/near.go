@@ -82,7 +82,7 @@ func (a nearAttention) run(ctx context.Context, s *space, x []float32) ([]float3
 				for i := range a.HeadDim {
 					sum := 0.0
 					for j, p := range scores[:n] {
-						sum += float64(p) * float64(qkv[2][(first+j)*width+h+i])
+						sum += float64(float64(p) * float64(qkv[2][(first+j)*width+h+i]))
 					}
 					out[lo*width+h+i] = float32(sum)
 				}

@@ -130,7 +130,7 @@ func (n *Norm) backCentered(sum []float64, x, dy, gamma []float32) {
 	mean, r := n.moments(x)
 	var all, dots [4]float64
 	for i, g := range gamma {
-		d := float64(g) * float64(dy[i]) // exact
+		d := float64(float64(g) * float64(dy[i]))
 		all[i%4] += d
 		dots[i%4] += float64(d * float64((float64(x[i])-mean)*r))
 	}

@@ -47,7 +47,7 @@ func (r recurrence) backWork(shared int) effort.Work {
 // products is the work of products of the width of the state, and, with the tokens of the chunk, of values and of keys, and of
 // other operations.
 func (r recurrence) products(states, values, keys, others float64) effort.Work {
-	w := effort.Of(effort.Product, 2*(states*float64(r.state())+chunkTokens*(values*float64(r.values)+keys*float64(r.keys))))
+	w := effort.Of(effort.Product, 2*(float64(states*float64(r.state()))+float64(chunkTokens*(float64(values*float64(r.values))+float64(keys*float64(r.keys))))))
 	w[effort.Scalar] = others
 	return w
 }

@@ -35,7 +35,7 @@ var e4m3 = func() (t [256]float32) {
 		exponent, mantissa := c>>3&15, float64(c&7)
 		v := math.Ldexp(mantissa/8, -6)
 		if exponent > 0 {
-			v = math.Ldexp(1+mantissa/8, exponent-7)
+			v = math.Ldexp(1+float64(mantissa/8), exponent-7)
 		}
 		if c&127 == 127 {
 			v = math.NaN()

@@ -291,7 +291,7 @@ func round(seconds float64) float64 {
 	if seconds >= 10 {
 		return float64(int64(seconds + .5))
 	}
-	return float64(int64(10*seconds+.5)) / 10
+	return float64(int64(float64(10*seconds)+.5)) / 10
 }
 
 // errMissing ends a look at the store.

@@ -89,7 +89,7 @@ type extension struct {
 	rest   float64 // nats of the table and the head
 }
 
-func (x extension) of(kl float64) float64 { return kl*x.factor + x.rest }
+func (x extension) of(kl float64) float64 { return float64(kl*x.factor) + x.rest }
 
 // extensions are those for text, and for prompts with what towers are shown, if a scheme encodes a part of the layers.
 //

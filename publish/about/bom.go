@@ -186,7 +186,8 @@ func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCa
 		v := m.Metrics[name]
 		row := bomMetric{Type: name, Value: decimal(v.Value)}
 		if v.StdErr > 0 {
-			row.Interval = &bomInterval{decimal(v.Value - confidence*v.StdErr), decimal(v.Value + confidence*v.StdErr)}
+			margin := float64(confidence * v.StdErr)
+			row.Interval = &bomInterval{decimal(v.Value - margin), decimal(v.Value + margin)}
 		}
 		card.Analysis.Metrics = append(card.Analysis.Metrics, row)
 	}

@@ -69,7 +69,7 @@ func (a *EngineAttention) attendQueries(j *attentionJob) {
 			r := (t-j.from)*heads + h
 			inv, out := 1/w.sum[r], j.out[(t*j.heads+j.lo+h)*dim:][:dim]
 			for d, x := range a.mixed[r*width:][:dim] {
-				out[d] = x*inv + 0
+				out[d] = float32(x*inv) + 0
 			}
 		}
 	}

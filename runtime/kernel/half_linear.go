@@ -110,7 +110,7 @@ func halfDivides(e, l, h, depth int) bool {
 	if depth >= halfDepth || eSub == 0 || hSub == 0 || l%(2*halfPack) != 0 {
 		return false
 	}
-	add := 4*float32(eSub*lSub) + 4*float32(lSub)*float32(hSub) + 7*float32(eSub*hSub)
+	add := float32(4*float32(eSub*lSub)) + float32(4*float32(lSub)*float32(hSub)) + float32(7*float32(eSub*hSub))
 	saved := float32(e / halfTileE * (halfTileE*hSub + lSub/halfPack*halfTileE*halfPack + lSub*hSub))
 	return saved-add*2 > 0
 }

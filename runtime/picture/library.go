@@ -66,7 +66,7 @@ type window struct {
 func (f Filter) windows(in, out int) []window {
 	scale := float64(in) / float64(out)
 	widen := max(scale, 1)
-	radius := f.support() * widen
+	radius := float64(f.support() * widen)
 	list := make([]window, out)
 	for i := range list {
 		centre := float64((float64(i) + 0.5) * scale)

@@ -76,7 +76,7 @@ func normalised(mel []float32, frames int) []float32 {
 			row[i] = mel[i*mels+m]
 			sum += row[i]
 		}
-		mean := sum * (1 / float32(frames))
+		mean := float32(sum * (1 / float32(frames))) // not fused with what follows
 		for i := range row {
 			row[i] -= mean
 			squares += float32(row[i] * row[i])

@@ -78,7 +78,7 @@ func usmBanks() []float32 {
 	for m := range mels {
 		left, centre, right := at(m), at(m+1), at(m+2)
 		for k := range conformerBins {
-			f, v := float32(k)*nyquist/(conformerBins-1), float32(0)
+			f, v := float32(float32(k)*nyquist/(conformerBins-1)), float32(0)
 			switch {
 			case f >= left && f <= centre:
 				v = (f - left) / (centre - left)
@@ -100,12 +100,12 @@ func LibraryUSM(wave []float32) ([]float32, error) {
 	}
 	l := newLibrary(conformerPoints, conformerBins)
 	high := 2595 * math.Log10(1+Rate/2/700.0)
-	hertz := func(i int) float64 { return 700 * (kernel.Exp(math.Ln10*high*float64(i)/(mels+1)/2595) - 1) }
+	hertz := func(i int) float64 { return float64(700 * (kernel.Exp(math.Ln10*high*float64(i)/(mels+1)/2595) - 1)) }
 	var banks [mels][conformerBins]float64
 	for m := range banks {
 		left, centre, right := hertz(m), hertz(m+1), hertz(m+2)
 		for f := range banks[m] {
-			hz := float64(f) * Rate / conformerPoints
+			hz := float64(float64(f) * Rate / conformerPoints)
 			banks[m][f] = max(0, min((hz-left)/(centre-left), (right-hz)/(right-centre)))
 		}
 	}

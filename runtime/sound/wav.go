@@ -198,7 +198,7 @@ func (f wavFormat) sample() (func([]byte) float32, error) {
 	case f.Channels == 0:
 		return nil, fmt.Errorf("the WAV sound has no channels: %w", tensor.ErrCorrupt)
 	case f.Encoding == pcm && f.Bits == 8:
-		return func(b []byte) float32 { return float32(b[0])/128 - 1 }, nil
+		return func(b []byte) float32 { return float32(float32(b[0])/128) - 1 }, nil
 	case f.Encoding == pcm && f.Bits == 16:
 		return func(b []byte) float32 { return float32(int16(little.Uint16(b))) / (1 << 15) }, nil
 	case f.Encoding == pcm && f.Bits == 24: // the engine refuses them

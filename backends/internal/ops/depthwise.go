@@ -66,7 +66,7 @@ func addFused(dst, x []float32, factor float32) {
 	f := float64(factor)
 	x = x[:len(dst)]
 	for i, v := range x {
-		dst[i] = float32(float64(v)*f + float64(dst[i]))
+		dst[i] = float32(float64(float64(v)*f) + float64(dst[i]))
 	}
 }
 
