@@ -134,6 +134,12 @@ func (r *course) input(ctx context.Context, b *branch, states int) (read int, ok
 		return r.attention(ctx, block, x)
 	case mlp:
 		return r.mlp(ctx, block, x)
+	case delta:
+		return r.delta(ctx, block, x)
+	case mamba:
+		return r.mamba(ctx, block, x)
+	case shortConv:
+		return r.shortConv(ctx, block, x)
 	}
 	return 0, false, nil
 }
@@ -210,9 +216,19 @@ func (r *course) linear(ctx context.Context, dst, src int, l *arch.Linear) (bool
 	return true, nil
 }
 
+// gated multiplies a matrix by the sigmoid of a linear layer of x, whose result is in the matrix by.
+func (r *course) gated(ctx context.Context, m, by, x int, l *arch.Linear) (bool, error) {
+	if ok, err := r.linear(ctx, by, x, l); !ok || err != nil {
+		return ok, err
+	}
+	r.add(&kernel.SigmoidStep{Matrix: m, By: by})
+	r.work[effort.Element] += float64(r.Widths[by])
+	return true, nil
+}
+
 // attention adds what makes the input of the last layer of attention, and returns its matrix.
 func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok bool, err error) {
-	if a.K.Weight.Tensor == "" || a.V.Weight.Tensor == "" || a.Gate.Weight.Tensor != "" || a.Sinks.Tensor != "" || a.Clip != 0 || a.Cap != 0 ||
+	if a.K.Weight.Tensor == "" || a.V.Weight.Tensor == "" || r.way != nil && a.Gate.Weight.Tensor != "" || a.Sinks.Tensor != "" || a.Clip != 0 || a.Cap != 0 ||
 		a.Slopes != nil || a.Relative != nil || a.Temperature != nil || a.Lends || a.NormAfter || a.Bidirectional {
 		return 0, false, nil
 	}
@@ -264,6 +280,11 @@ func (r *course) attention(ctx context.Context, a attention, x int) (out int, ok
 	} else {
 		h.parts, h.valueDim = []part{{dim: a.HeadDim}}, a.HeadDim
 		r.scores = r.scores.Plus(h.work(r.Windows, queryRows, 2))
+	}
+	if a.Gate.Weight.Tensor != "" {
+		if ok, err := r.gated(ctx, attend.Dst, r.matrix(factors, qWidth), x, &a.Gate); !ok || err != nil {
+			return 0, ok, err
+		}
 	}
 	out, ok, err = r.normed(attend.Dst, a.OutNorm)
 	if r.way != nil {

@@ -10,7 +10,7 @@ import (
 
 // experts adds a mixture that reads matrix x, and returns the matrix of its output. With a way back the output is left out unless it is wanted.
 func (r *course) experts(ctx context.Context, e experts, x int, wanted bool) (out int, ok bool, err error) {
-	if e.Scoring == arch.SparseMixer || e.ScaleInput || e.SharedGate.Weight.Tensor != "" {
+	if e.Scoring == arch.SparseMixer || e.ScaleInput || r.way != nil && e.SharedGate.Weight.Tensor != "" {
 		return 0, false, nil
 	}
 	hidden := r.model.decoder.Hidden
@@ -68,6 +68,11 @@ func (r *course) experts(ctx context.Context, e experts, x int, wanted bool) (ou
 			y := r.matrix(queries0, hidden)
 			if ok, err := r.linear(ctx, y, shared, &e.Shared.Down); !ok || err != nil {
 				return 0, ok, err
+			}
+			if e.SharedGate.Weight.Tensor != "" {
+				if ok, err := r.gated(ctx, y, r.matrix(factors, 1), step.Src, &e.SharedGate); !ok || err != nil {
+					return 0, ok, err
+				}
 			}
 			r.add(&kernel.AddStep{Dst: step.Dst, Src: y})
 		}

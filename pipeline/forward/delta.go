@@ -107,7 +107,7 @@ func (d delta) compute(ctx context.Context, s *space, x []float32, w *remembered
 	s.pointwise(r.beta, sigmoids)
 	for i, a := range r.keep {
 		h := i % d.ValueHeads
-		r.keep[i] = float32(kernel.Exp(float64(r.decay[h]) * softplus(float64(a)+float64(r.bias[h]))))
+		r.keep[i] = float32(kernel.Exp(float64(r.decay[h]) * kernel.Softplus(float64(a)+float64(r.bias[h]))))
 	}
 	o := s.take(d.values())
 	s.tally.Add(effort.Element, len(r.qkv)+len(z))

@@ -66,17 +66,6 @@ func capped(x []float64, limit float64) {
 	}
 }
 
-// log1p is log(1 + x) for x >= 0. The quotient restores the digits of a small x that 1 + x loses (Kahan).
-func log1p(x float64) float64 {
-	y := 1 + x
-	if y == 1 {
-		return x
-	}
-	return kernel.Log(y) * (x / (y - 1))
-}
-
-func softplus(x float64) float64 { return max(x, 0) + log1p(kernel.Exp(-math.Abs(x))) }
-
 // expRest is exp(x) - 1 - x, from its series where the difference would lose digits.
 func expRest(x float64) float64 {
 	if math.Abs(x) >= 0.5 {

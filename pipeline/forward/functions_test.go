@@ -12,8 +12,7 @@ import (
 const functionBound = 1e-12
 
 func TestFunctions(t *testing.T) {
-	// Where package math has no function, a sum of it without cancellation.
-	softplusExact := func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+	// Package math has no such function; this is a sum of one without cancellation.
 	restExact := func(x float64) float64 {
 		if math.Abs(x) > 1 {
 			return math.Expm1(x) - x
@@ -33,8 +32,6 @@ func TestFunctions(t *testing.T) {
 		{"sigmoid", sigmoid, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, -80, 80},
 		{"tanh", tanh, math.Tanh, -30, 30},
 		{"erf", erf, math.Erf, -8, 8},
-		{"log1p", log1p, math.Log1p, 0, 3},
-		{"softplus", softplus, softplusExact, -80, 80},
 		{"exp(x)-1-x", expRest, restExact, -90, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -129,7 +129,7 @@ func (a mamba) compute(ctx context.Context, s *space, x []float32, w *scanned) (
 	s.siluAll(r.xbc)
 	for i, t := range r.time {
 		h := i % a.Heads
-		r.time[i] = float32(min(max(softplus(float64(t)+float64(r.bias[h])), a.TimeMin), a.TimeMax))
+		r.time[i] = float32(min(max(kernel.Softplus(float64(t)+float64(r.bias[h])), a.TimeMin), a.TimeMax))
 		r.keep[i] = float32(kernel.Exp(float64(r.time[i]) * float64(r.decay[h])))
 	}
 	o := s.take(a.inner())
@@ -233,7 +233,7 @@ func (a mamba) back(ctx context.Context, s *space, w *scanned, dy []float32, v V
 	s.eachToken(g.collect)
 	for i, t := range w.dt {
 		raw := float64(t) + float64(w.bias[i%a.Heads])
-		if time := softplus(raw); time < a.TimeMin || time > a.TimeMax {
+		if time := kernel.Softplus(raw); time < a.TimeMin || time > a.TimeMax {
 			g.dtime[i] = 0
 		}
 		g.dtime[i] = float32(float64(g.dtime[i]) * sigmoid(raw))

@@ -22,7 +22,7 @@
 // logits of transformers for every family, and the functions of runtime/kernel that have tests of their own against plain loops
 // and higher precision: products of matrices (MatMul, MatMulAdd for pieces of whole Segments, MatMulT, Packed; Offload gives them to a
 // device), copies, sums, products and scales of vectors, Softmax and its parts (Exponents, ScaleExact), SiLU, SiLUSlopes and SiLUBack, RMSNorm and RMSNormBack,
-// RotateHeads, TopK, Exp, ExpsInPlace, Log, LogSumExp, KL and Sincos. A kernel.Chain with its steps and Pasts describes layers to a device,
+// RotateHeads, TopK, Exp, ExpsInPlace, Log, Softplus, LogSumExp, KL and Sincos. A kernel.Chain with its steps and Pasts describes layers to a device,
 // which Forget ends; the description is compared with what this package computes. Logits and Labels let a device use products without
 // returning them. kernel.Routing is this package's choice of experts, which devices repeat; graphs have their own. The formats of stored
 // numbers, the order of a layer, attention, routing and recurrences are implemented here a second time.

@@ -12,8 +12,9 @@ import (
 // resident is the way of a token of every window through all layers as a device takes it, which then keeps the keys and values.
 type resident struct {
 	course
-	reads int  // bytes of keys and values of a position of a window
-	used  bool // by tokens that this CPU has no keys and values of
+	reads  int  // bytes of keys and values of a position of a window
+	states int  // bytes of states of a window
+	used   bool // by tokens that this CPU has no keys and values of
 }
 
 // newResident describes the layers of a cache to a device, or returns nil if there is something in them that devices do not compute, or
@@ -35,6 +36,11 @@ func newResident(ctx context.Context, c *Cache) (*resident, error) {
 	}
 	for _, p := range r.Pasts.Of {
 		r.reads += 4 * p.Heads * (p.Key + p.Value)
+	}
+	for _, step := range r.Steps {
+		if x, ok := step.(*kernel.RecurrenceStep); ok {
+			r.states += 4 * x.Heads * x.Key * x.Value
+		}
 	}
 	return r, nil
 }
@@ -58,6 +64,9 @@ func (m *Model) turned(of *arch.Rope, tokens int) *angles {
 // advance lets the device take a token of every window, whose states before the first layer are h, through the layers. It reports false if
 // the device does not: then states are as before, and the keys and values of earlier tokens may be lost.
 func (r *resident) advance(ctx context.Context, h []float32, at int) bool {
+	if r.Pasts.States > 0 && r.Pasts.Filled > 0 {
+		return false // nobody brings them what recurrences have left
+	}
 	n := len(h) / r.Widths[0]
 	r.Rows, r.At, r.States = n, at, slices.Clone(h)
 	if !kernel.Offload(&r.Chain) || !kernel.Finite(r.model.threads, r.States) {
@@ -67,6 +76,6 @@ func (r *resident) advance(ctx context.Context, h []float32, at int) bool {
 	copy(h, r.States)
 	t := effort.TallyOf(ctx)
 	t.AddWork(r.workOf(n))
-	t.Add(effort.Memory, n*(at+1)*r.reads)
+	t.Add(effort.Memory, n*((at+1)*r.reads+r.states))
 	return true
 }

@@ -14,6 +14,7 @@ import (
 type remote struct {
 	left, done, forgotten int
 	version               uint64
+	pasts                 kernel.Pasts
 	own                   map[[3]int]*[2]kernel.Packed // by attention, window and head
 }
 
@@ -25,10 +26,10 @@ func (d *remote) Compute(w kernel.Work) bool {
 	d.left--
 	d.done++
 	if d.version != c.Pasts.Version {
-		d.version, d.own = c.Pasts.Version, map[[3]int]*[2]kernel.Packed{}
+		d.version, d.own, d.pasts = c.Pasts.Version, map[[3]int]*[2]kernel.Packed{}, *c.Pasts
 	}
-	mine, pasts := *c, *c.Pasts
-	pasts.Of = nil
+	mine := *c
+	d.pasts.Of = nil
 	for i, p := range c.Pasts.Of {
 		of := p.Of
 		p.Of = func(window, head int) (*kernel.Packed, *kernel.Packed) {
@@ -39,9 +40,9 @@ func (d *remote) Compute(w kernel.Work) bool {
 			}
 			return &d.own[key][0], &d.own[key][1]
 		}
-		pasts.Of = append(pasts.Of, p)
+		d.pasts.Of = append(d.pasts.Of, p)
 	}
-	mine.Pasts = &pasts
+	mine.Pasts = &d.pasts
 	mine.Do()
 	return true
 }

@@ -50,6 +50,8 @@ func (c *Chain) Multiplications() (n int) {
 			n += c.Rows * c.Widths[x.Dst] * c.Widths[x.Src]
 		case *ExpertsStep:
 			n += x.multiplications(3, c.Rows, c.Widths[x.Src])
+		case *RecurrenceStep:
+			n += c.Rows * x.Heads * (3*x.Key*x.Value + x.Together*(2*x.Key+2*x.Value))
 		case *ExpertsBackStep:
 			n += x.Of.multiplications(5, c.Rows, c.Widths[x.Of.Src])
 		}
@@ -66,6 +68,11 @@ type Pasts struct {
 	Version uint64
 	Filled  int
 	Of      []Past // of each attention
+	// States is the number of steps that leave something else for the next token: convolutions and recurrences. Devices have that of windows which
+	// they began themselves, with Filled 0; it is not here.
+	States int
+
+	left map[[2]int][]float32 // by Do, see Chain.left
 }
 
 // Past is that of an attention.
@@ -75,8 +82,9 @@ type Past struct {
 	Of func(window, head int) (keys, values *Packed)
 }
 
-// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep], [*ExpertsStep] or [*AddStep], or of whole windows the way back
-// through one of them: a [*NormBackStep], [*AttendBackStep], [*GateBackStep] or [*ExpertsBackStep].
+// Step is a [*NormStep], [*LinearStep], [*RotateStep], [*AttendStep], [*GateStep], [*SigmoidStep], [*ConvolveStep], [*RecurrenceStep],
+// [*ExpertsStep] or [*AddStep], or of whole windows the way back through one of them: a [*NormBackStep], [*AttendBackStep], [*GateBackStep] or
+// [*ExpertsBackStep].
 type Step interface{ step() }
 
 // NormStep is [RMSNormRows] of runs as long as Gamma.
@@ -244,6 +252,12 @@ func (c *Chain) Do() {
 			x.do(matrices, c.Rows, c.Widths[x.Of.Src])
 		case *AddStep:
 			Add(matrices[x.Dst], matrices[x.Dst], matrices[x.Src])
+		case *ConvolveStep:
+			c.convolve(x, matrices[x.Dst], matrices[x.Src])
+		case *SigmoidStep:
+			c.sigmoid(x, matrices[x.Matrix], matrices[x.By])
+		case *RecurrenceStep:
+			c.recur(x, matrices)
 		}
 	}
 	if c.Windows != nil {

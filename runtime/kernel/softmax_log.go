@@ -39,3 +39,15 @@ func Log(x float64) float64 {
 	n := float64(k)
 	return float64(n*ln2Hi) - ((h - (float64(s*(h+t)) + float64(n*ln2Lo))) - f)
 }
+
+// Log1p is log(1 + x) for x >= 0. The quotient restores the digits of a small x that 1 + x loses (Kahan).
+func Log1p(x float64) float64 {
+	y := 1 + x
+	if y == 1 {
+		return x
+	}
+	return float64(Log(y) * (x / (y - 1)))
+}
+
+// Softplus is log(1 + exp(x)).
+func Softplus(x float64) float64 { return max(x, 0) + Log1p(Exp(-math.Abs(x))) }

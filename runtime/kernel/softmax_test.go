@@ -125,6 +125,22 @@ func TestLog(t *testing.T) {
 	}
 }
 
+func TestSoftplus(t *testing.T) {
+	for i := range 40001 {
+		x := float64(i-20000) / 250
+		if i%2 == 1 {
+			x = math.Copysign(math.Exp(-math.Abs(x)), x) // down to 1e-35
+		}
+		got, want := Softplus(x), max(x, 0)+math.Log1p(math.Exp(-math.Abs(x)))
+		if !(math.Abs(got-want) <= 1e-12*want) {
+			t.Fatalf("of %v: %v, want %v", x, got, want)
+		}
+		if got, want := Log1p(math.Abs(x)), math.Log1p(math.Abs(x)); !(math.Abs(got-want) <= 1e-12*want) {
+			t.Fatalf("of 1 + %v: %v, want %v", math.Abs(x), got, want)
+		}
+	}
+}
+
 // TestExpBits holds the bits that every machine must give.
 func TestExpBits(t *testing.T) {
 	for _, c := range []struct {
