@@ -143,7 +143,7 @@ test-cuda: ## vet and test llmexport-cuda, without a card: the kernels run on th
 ptx: ## compile the kernels of llmexport-cuda with the pinned compiler, assemble them, and compare with what is checked in
 	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; python3 -m pip download -q --no-deps -d "$$tmp" $(NVRTC) $(NVCC); \
 	(cd "$$tmp" && for f in *.whl; do unzip -qo "$$f"; done); lib=$$(find "$$tmp" -name 'libnvrtc.so.*'); cd cmd/llmexport-cuda; \
-	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" $(addprefix internal/cuda/kernels/,products.cu descent.cu feedback.cu factor.cu refine.cu choose.cu chain.cu logits.cu experts.cu) > "$$tmp/kernels.ptx"; \
+	LD_LIBRARY_PATH=$$(dirname "$$lib") go run ./internal/ptx "$$lib" $(addprefix internal/cuda/kernels/,products.cu descent.cu feedback.cu factor.cu refine.cu choose.cu chain.cu logits.cu experts.cu recurrence.cu) > "$$tmp/kernels.ptx"; \
 	for arch in sm_80 sm_90; do $$(find "$$tmp" -name ptxas) -arch=$$arch -o /dev/null "$$tmp/kernels.ptx"; done; \
 	cmp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx || { cp "$$tmp/kernels.ptx" internal/cuda/kernels/kernels.ptx; exit 1; }
 

@@ -24,6 +24,7 @@ type resident struct {
 	memory  buffer
 	spot    spot
 	past    []pastAt
+	states  []uint64  // of steps, see kernel.Pasts
 	landing [2]uint64 // of weights that have no room
 }
 
@@ -76,11 +77,12 @@ func (e *Engine) leave() {
 // chain takes tokens through a model.
 func (e *Engine) chain(c *kernel.Chain) bool {
 	s := e.streams[0]
-	if !e.fits(c) || !e.inside(c) || !e.use(c) || !e.upload(s, e.resident.spot.matrices[0], values(c.States)) || !e.steps(s, c, &e.resident.spot) {
+	if !e.fits(c) || !e.inside(c) || !e.use(c) || !e.upload(s, e.resident.spot.matrices[0], values(c.States)) {
 		return false
 	}
 	e.resident.at = -1 // until the result is there
-	if !e.download(s, values(c.States), e.resident.spot.matrices[0]) || !e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
+	if !e.steps(s, c, &e.resident.spot) || !e.download(s, values(c.States), e.resident.spot.matrices[0]) ||
+		!e.do("cuEventRecord", e.driver.record(e.done, s)) || !e.finishAll() {
 		return false
 	}
 	e.resident.at = c.At + 1
@@ -99,6 +101,10 @@ func (e *Engine) fits(c *kernel.Chain) bool {
 			}
 		case *kernel.ExpertsStep:
 			if !routable(c, x) {
+				return false
+			}
+		case *kernel.RecurrenceStep:
+			if !recurrent(x) {
 				return false
 			}
 		}
@@ -144,7 +150,8 @@ func (e *Engine) inside(c *kernel.Chain) bool {
 	if r.version == c.Pasts.Version && r.at == c.At {
 		return true
 	}
-	if c.At != c.Pasts.Filled { // of later tokens the caller has none
+	// Of later tokens the caller has no keys and values, and never what recurrences left.
+	if c.At != c.Pasts.Filled || c.At > 0 && c.Pasts.States > 0 {
 		return false
 	}
 	for i := range c.Pasts.Of {
@@ -175,8 +182,15 @@ func (r *resident) lay(l *layout, c *kernel.Chain) {
 		n := c.Rows * p.Heads
 		r.past = append(r.past, pastAt{l.take(n * keys), l.take(n * values)})
 	}
+	r.states = make([]uint64, c.Pasts.States)
 	largest := uint64(0)
 	for _, step := range c.Steps {
+		switch x := step.(type) {
+		case *kernel.ConvolveStep:
+			r.states[x.State] = l.take(c.Rows * leftFloats(c, x))
+		case *kernel.RecurrenceStep:
+			r.states[x.State] = l.take(c.Rows * leftFloats(c, x))
+		}
 		if x, ok := step.(*kernel.LinearStep); ok && x.Weights.Layout == kernel.ByPanel {
 			largest = max(largest, bytesOf(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]))
 		}
@@ -219,6 +233,10 @@ func (e *Engine) use(c *kernel.Chain) bool {
 			vectors = append(vectors, x.Gamma)
 		case *kernel.RotateStep:
 			vectors = append(vectors, x.Cos, x.Sin)
+		case *kernel.ConvolveStep:
+			vectors = append(vectors, x.Taps, x.Bias)
+		case *kernel.RecurrenceStep:
+			vectors = append(vectors, x.Decay, x.Bias, x.Direct)
 		case *kernel.LinearStep:
 			vectors = append(vectors, x.Bias)
 			widest = max(widest, c.Widths[x.Src])
@@ -318,6 +336,8 @@ func (e *Engine) step(s uintptr, c *kernel.Chain, p *spot, step kernel.Step) boo
 		return e.experts(s, c, p, x)
 	case *kernel.ExpertsBackStep:
 		return e.expertsBack(s, c, p, x)
+	case *kernel.SigmoidStep, *kernel.ConvolveStep, *kernel.RecurrenceStep:
+		return e.recurrenceStep(s, c, p, step)
 	case *kernel.AddStep:
 		return e.sum(s, m[x.Dst], m[x.Src], c.Rows*c.Widths[x.Dst])
 	}

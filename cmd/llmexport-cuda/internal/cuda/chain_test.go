@@ -215,7 +215,7 @@ func TestLanes(t *testing.T) {
 
 // TestWholesFail reports that nothing was computed where memory does not suffice, and where any call of the driver fails.
 func TestWholesFail(t *testing.T) {
-	for _, c := range []*kernel.Chain{wholeOf(4), backOf(4)} {
+	for _, c := range []*kernel.Chain{wholeOf(4), backOf(4), recurrenceOf(4)} {
 		e := engine(t)
 		e.Bound(1000)
 		if e.Compute(c) || e.Err() != nil {

@@ -409,13 +409,14 @@ func measuredLayer(hidden, rows, past int, windows []int) *kernel.Chain {
 // measuredWindows advance together, and have so many tokens before where steps are timed: few are those next to an 8B on a card of 24 GB.
 const measuredWindows, measuredFew, measuredPast = 128, 32, 256
 
-// measureLayer times a layer for a token of each of some windows, and attention with its matrices for all tokens of two windows, and gradients of
-// a layer for more of them; rates count the matrices alone.
+// measureLayer times a layer for a token of each of some windows, and attention with its matrices for all tokens of two windows, the
+// recurrence of a delta net for them, and gradients of a layer for more of them; rates count the matrices, or the recurrence, alone.
 func (e *Engine) measureLayer(hidden, tokens, times int) []MeasuredWork {
 	length := max(1, min(tokens, mostMeasured)/2)
 	return []MeasuredWork{
 		e.measureCourse("tokens", measuredLayer(hidden, measuredWindows, 0, nil), times),
 		e.measureCourse("windows", measuredLayer(hidden, 2*length, 0, []int{length, length}), times),
+		e.measureCourse("recurrence", measuredRecurrence(hidden, []int{length, length}), times),
 		e.measureCourse("gradients", measuredBack(hidden, slices.Repeat([]int{length}, max(1, min(tokens, 2*mostMeasured)/length))), times),
 	}
 }

@@ -38,7 +38,7 @@ const (
 	addedMemory = 8
 	// movesShared is the shared memory of the kernel that moves rows, with the square of a wide panel.
 	movesShared = 48<<10 + 4*refineColumns*refineColumns
-	// wholesShared is that of the attention of whole windows, and more than that of tokens, without scores.
+	// wholesShared is that of the attention of whole windows, and more than that of tokens, without scores, and of recurrences without a state.
 	wholesShared = 20 << 10
 )
 
@@ -81,7 +81,7 @@ type Engine struct {
 	landed    [2]uintptr // events: the last step that used weights there is done, see resident.landing
 	side      int        // the landing that was used last
 	passing   buffer     // of a chain of whole windows
-	mostAdded int        // bytes of shared memory that a launch of attends, wholes or queryBacks may add
+	mostAdded int        // bytes of shared memory that a launch of attends, wholes, queryBacks or recurrences may add
 
 	streams  [lanes]uintptr
 	feeds    []uintptr // of feedbacks that run at the same time
@@ -157,12 +157,18 @@ const (
 	weightBacks
 	picks
 	routeBacks
+	sigmoids
+	convolves
+	recurrences
+	convolveTokens
+	recurrenceTokens
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms",
 	"rotates", "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks", "queryBacks",
 	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves", "outerHalves", "crowds", "crowds128",
-	"crowdHalves", "mixes", "weightBacks", "picks", "routeBacks"}
+	"crowdHalves", "mixes", "weightBacks", "picks", "routeBacks", "sigmoids", "convolves", "recurrences",
+	"convolveTokens", "recurrenceTokens"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -218,7 +224,7 @@ func Open(n int) (*Engine, error) {
 		}
 	}
 	if e.mostAdded = card.Shared - wholesShared; e.mostAdded > 0 {
-		for _, kind := range []int{attends, wholes, queryBacks} {
+		for _, kind := range []int{attends, wholes, queryBacks, recurrences} {
 			if rc := d.setFunction(e.kernels[kind], addedMemory, int32(e.mostAdded)); rc != 0 {
 				return nil, failure("cuFuncSetAttribute", rc)
 			}

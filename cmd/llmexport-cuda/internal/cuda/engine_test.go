@@ -281,7 +281,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Products) != 8 || len(m.Works) != 29 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
+	if len(m.Products) != 8 || len(m.Works) != 31 || len(e.held) != 0 || m.Send <= 0 || m.Receive <= 0 || m.Peak <= 0 {
 		t.Errorf("measured %+v", m)
 	}
 	for _, p := range m.Products {

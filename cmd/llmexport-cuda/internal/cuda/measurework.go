@@ -13,7 +13,7 @@ import (
 
 // MeasuredWork is how fast work other than a product is. Rates are in TFLOP/s.
 type MeasuredWork struct {
-	// factor, tokens, windows, gradients, experts of each, feedback, feedbacks, descent, choice, refinement, moves, divergences, labels or draws
+	// factor, tokens, windows, recurrence, gradients, experts of each, feedback, feedbacks, descent, choice, refinement, moves, divergences, labels or draws
 	Work   string  `json:"work"`
 	Shape  Shape   `json:"shape"`
 	Card   float64 `json:"card"` // with copies

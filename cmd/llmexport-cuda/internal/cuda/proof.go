@@ -11,7 +11,7 @@ import (
 // proofs are samples of work that are compared with the CPU before a card does such work for the first time: it would not be noticed if a
 // driver made other code of the kernels on one generation of cards.
 type proofs struct {
-	feedback, descent, factor, choice, refinement, chain, whole, back, mixture, mixtureBack, divergences, labels, draws proof
+	feedback, descent, factor, choice, refinement, chain, whole, back, recurrence, recurrenceTokens, mixture, mixtureBack, divergences, labels, draws proof
 }
 
 type proof struct {
@@ -54,9 +54,10 @@ func (e *Engine) proven(w kernel.Work) bool {
 				(!hasExperts(w) || e.prove(&e.proofs.mixtureBack, func() MeasuredWork { return e.measureMixtureBack(1, 1) }))
 		}
 		if w.Windows != nil {
-			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) })
+			return e.prove(&e.proofs.whole, func() MeasuredWork { return e.measureWindows(1, 1) }) &&
+				(!hasRecurrence(w) || e.prove(&e.proofs.recurrence, e.compareRecurrences))
 		}
-		return e.proveChain()
+		return e.proveChain() && (!hasRecurrence(w) || e.prove(&e.proofs.recurrenceTokens, func() MeasuredWork { return e.compareRecurrenceTokens(1, 3) }))
 	case *kernel.Divergences:
 		return e.prove(&e.proofs.divergences, func() MeasuredWork { return e.measureDivergences(sampledLogits(), 1) })
 	case *kernel.Labels:

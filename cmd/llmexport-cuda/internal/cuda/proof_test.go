@@ -49,6 +49,9 @@ func TestProve(t *testing.T) {
 	if !e.Compute(mixtureBackOf(2)) || e.Spent().Products != 25 {
 		t.Errorf("gradients of a mixture were not computed, or their samples: %d pieces of work", e.Spent().Products)
 	}
+	if !e.Compute(recurrenceOf(4)) || e.Spent().Products != 28 {
+		t.Errorf("recurrences were not computed, or their samples: %d pieces of work", e.Spent().Products)
+	}
 	e.Prove()
 	samples := 0
 	for range 2 {

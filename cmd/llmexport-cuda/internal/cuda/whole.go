@@ -41,6 +41,10 @@ func (e *Engine) whole(c *kernel.Chain) bool {
 			if !e.attendable(c, max(key, value), x.Together, x.Span) || x.Heads/kv*x.Together > kernel.Segment {
 				return false
 			}
+		case *kernel.RecurrenceStep:
+			if !recurrent(x) || recurrenceMemory(x) > e.mostAdded {
+				return false
+			}
 		}
 	}
 	// Weights first: without room for them nothing else is worth bringing. Those of the way back are turned into those of the way forth.
@@ -207,6 +211,13 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 		case *kernel.RotateStep:
 			vector(x.Cos)
 			vector(x.Sin)
+		case *kernel.ConvolveStep:
+			vector(x.Taps)
+			vector(x.Bias)
+		case *kernel.RecurrenceStep:
+			vector(x.Decay)
+			vector(x.Bias)
+			vector(x.Direct)
 		case *kernel.AttendStep:
 			span(x, x.Span)
 		case *kernel.AttendBackStep:

@@ -130,6 +130,7 @@ template <int N> void wait() {
 #include "../kernels/chain.cu"
 #include "../kernels/logits.cu"
 #include "../kernels/experts.cu"
+#include "../kernels/recurrence.cu"
 
 static std::function<void()> body;
 static void thread() { body(); done[current] = true; _longjmp(home, 1); }
@@ -210,7 +211,7 @@ static void put(Stream* s, std::function<void()> f) {
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, ROTATES,
               ATTENDS, GATES, WHOLES, LAYERS64, LAYERS128, HALVES64, HALVES128, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS,
               DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, INNER_HALVES, OUTER_HALVES, CROWDS, CROWDS128, CROWD_HALVES, MIXES,
-              WEIGHT_BACKS, PICKS, ROUTE_BACKS };
+              WEIGHT_BACKS, PICKS, ROUTE_BACKS, SIGMOIDS, CONVOLVES, RECURRENCES, CONVOLVE_TOKENS, RECURRENCE_TOKENS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -229,8 +230,9 @@ int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
   const char* names[] = {"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms", "rotates",
                          "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks",
                          "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves",
-                         "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes", "weightBacks", "picks", "routeBacks"};
-  for (int i = 0; i < ROUTE_BACKS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes", "weightBacks", "picks", "routeBacks", "sigmoids",
+                         "convolves", "recurrences", "convolveTokens", "recurrenceTokens"};
+  for (int i = 0; i < RECURRENCE_TOKENS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -433,6 +435,36 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     auto d = arg<float*>(a, 1), x = arg<float*>(a, 2);
     int runs = arg<int>(a, 4), width = arg<int>(a, 5), span = arg<int>(a, 6);
     g = [=] { gammaBacks(sums, d, x, roots, runs, width, span); };
+    break;
+  }
+  case SIGMOIDS: {
+    auto by = arg<float*>(a, 1);
+    auto n = arg<unsigned long long>(a, 2);
+    int each = arg<int>(a, 3);
+    g = [=] { sigmoids(dst, by, n, each); };
+    break;
+  }
+  case CONVOLVES: {
+    auto d = arg<Convolution>(a, 0);
+    auto places = arg<int*>(a, 1);
+    g = [=] { convolves(d, places); };
+    break;
+  }
+  case CONVOLVE_TOKENS: case RECURRENCE_TOKENS: {
+    auto left = arg<float*>(a, 1);
+    int at = arg<int>(a, 2);
+    if (f == CONVOLVE_TOKENS) {
+      auto d = arg<Convolution>(a, 0);
+      g = [=] { convolveTokens(d, left, at); };
+    } else {
+      auto d = arg<Recurrence>(a, 0);
+      g = [=] { recurrenceTokens(d, left, at); };
+    }
+    break;
+  }
+  case RECURRENCES: {
+    auto d = arg<Recurrence>(a, 0);
+    g = [=] { recurrences(d); };
     break;
   }
   case QUERY_BACKS: case KEY_BACKS: {
