@@ -2,7 +2,6 @@ package arch
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 )
@@ -65,8 +64,8 @@ func (v *vision) axial(theta float64, dim int) *Rope {
 	}
 	r := &Rope{Type: "axial", Dim: dim, Scale: 1}
 	for axis := range 2 {
-		for j := range dim / 4 {
-			r.InvFreq, r.Axes = append(r.InvFreq, math.Pow(theta, -float64(2*j)/float64(dim/2))), append(r.Axes, axis)
+		for _, f := range inverseFrequencies(theta, dim/2) {
+			r.InvFreq, r.Axes = append(r.InvFreq, f), append(r.Axes, axis)
 		}
 	}
 	return r

@@ -1,7 +1,6 @@
 package arch
 
 import (
-	"math"
 	"strconv"
 )
 
@@ -86,16 +85,14 @@ func (v *vision) slices(width int) {
 		}
 	}
 	s := &Slices{
-		Number: [2]string{"<image_id>", "</image_id>"}, Slice: [2]string{"<slice>", "</slice>"},
+		Frequencies: inverseFrequencies(10000, width/2),
+		Number:      [2]string{"<image_id>", "</image_id>"}, Slice: [2]string{"<slice>", "</slice>"},
 		Enter:   linearOf(v.joiner+"kv_proj", width, t.Hidden, false),
 		Queries: Weight{v.joiner + "query", sliceRows, width}, QueryNorm: v.norm(v.joiner+"ln_q", width), KeyNorm: v.norm(v.joiner+"ln_kv", width),
 		Attention: Attention{
 			Heads: heads, KVHeads: heads, HeadDim: width / heads, Bidirectional: true, Q: part(0), K: part(1), V: part(2),
 			O: linearOf(at+"out_proj", width, width, true),
 		},
-	}
-	for j := range width / 4 {
-		s.Frequencies = append(s.Frequencies, math.Pow(10000, -float64(j)/float64(width/4)))
 	}
 	t.Slices, t.Projector.Norm = s, v.norm(v.joiner+"ln_post", width)
 	t.In.Weight = v.view(View{

@@ -7,10 +7,10 @@ package sentence
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/chat"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -155,5 +155,5 @@ func (m *Model) Score(ctx context.Context, s *runtime.Session, q Query, document
 
 // share is the probability of yes among yes and no.
 func (m *Model) share(logits []float32) float32 {
-	return float32(1 / (1 + math.Exp(float64(logits[m.no])-float64(logits[m.yes]))))
+	return float32(1 / (1 + kernel.Exp(float64(logits[m.no])-float64(logits[m.yes]))))
 }

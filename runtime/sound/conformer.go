@@ -113,7 +113,7 @@ func LibraryConformer(wave []float32) ([]float32, error) {
 		row := all[m*frames : (m+1)*frames]
 		var sum, squares float64
 		for i, x := range row {
-			row[i] = math.Log(x + 1.0/(1<<24))
+			row[i] = kernel.Log(x + 1.0/(1<<24))
 			sum += row[i]
 		}
 		mean := sum / float64(frames)

@@ -133,7 +133,7 @@ func LibraryUSM(wave []float32) ([]float32, error) {
 			for f, v := range magnitudes {
 				sum += float64(banks[m][f] * v)
 			}
-			out[m*n+i] = float32(math.Log(sum))
+			out[m*n+i] = float32(kernel.Log(sum))
 		}
 	}
 	return out, nil
