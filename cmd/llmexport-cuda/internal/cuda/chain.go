@@ -187,12 +187,13 @@ func (r *resident) lay(l *layout, c *kernel.Chain) {
 	for _, step := range c.Steps {
 		switch x := step.(type) {
 		case *kernel.ConvolveStep:
-			r.states[x.State] = l.take(c.Rows * leftFloats(c, x))
+			r.states[x.State] = l.take(c.Rows * (len(x.Taps.Data) - c.Widths[x.Dst]))
 		case *kernel.RecurrenceStep:
-			r.states[x.State] = l.take(c.Rows * leftFloats(c, x))
-		}
-		if x, ok := step.(*kernel.LinearStep); ok && x.Weights.Layout == kernel.ByPanel {
-			largest = max(largest, bytesOf(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]))
+			r.states[x.State] = l.take(c.Rows * stateFloats(x))
+		case *kernel.LinearStep:
+			if x.Weights.Layout == kernel.ByPanel {
+				largest = max(largest, bytesOf(x.Weights, c.Widths[x.Dst], c.Widths[x.Src]))
+			}
 		}
 	}
 	r.landing = [2]uint64{l.take(int(largest / 4)), l.take(int(largest / 4))}
@@ -228,21 +229,12 @@ func (e *Engine) use(c *kernel.Chain) bool {
 	e.kept.stay(now)
 	var vectors []kernel.Factor
 	for _, step := range c.Steps {
+		vectors = append(vectors, vectorsOf(step)...)
 		switch x := step.(type) {
-		case *kernel.NormStep:
-			vectors = append(vectors, x.Gamma)
-		case *kernel.RotateStep:
-			vectors = append(vectors, x.Cos, x.Sin)
-		case *kernel.ConvolveStep:
-			vectors = append(vectors, x.Taps, x.Bias)
-		case *kernel.RecurrenceStep:
-			vectors = append(vectors, x.Decay, x.Bias, x.Direct)
 		case *kernel.LinearStep:
-			vectors = append(vectors, x.Bias)
 			widest = max(widest, c.Widths[x.Src])
 			e.kept.use(x.Weights.Version, now)
 		case *kernel.ExpertsStep:
-			vectors = append(vectors, x.Correction, x.Gains)
 			for _, w := range slices.Concat(x.Gate, x.Up, x.Down) {
 				e.kept.use(w.Version, now)
 			}
@@ -254,6 +246,29 @@ func (e *Engine) use(c *kernel.Chain) bool {
 		}
 	}
 	return e.counters() && (e.a.size >= panelBytes(c.Rows, widest) || e.room(map[*buffer]uint64{&e.a: panelBytes(c.Rows, widest)}))
+}
+
+// vectorsOf are the vectors that a step reads.
+func vectorsOf(step kernel.Step) []kernel.Factor {
+	switch x := step.(type) {
+	case *kernel.NormStep:
+		return []kernel.Factor{x.Gamma}
+	case *kernel.NormBackStep:
+		return []kernel.Factor{x.Gamma}
+	case *kernel.LinearStep:
+		return []kernel.Factor{x.Bias}
+	case *kernel.RotateStep:
+		return []kernel.Factor{x.Cos, x.Sin}
+	case *kernel.ConvolveStep:
+		return []kernel.Factor{x.Taps, x.Bias}
+	case *kernel.RecurrenceStep:
+		return []kernel.Factor{x.Decay, x.Bias, x.Direct}
+	case *kernel.ExpertsStep:
+		return []kernel.Factor{x.Correction, x.Gains}
+	case *kernel.ExpertsBackStep:
+		return vectorsOf(x.Of)
+	}
+	return nil
 }
 
 // vector finds a vector on the card or brings it.

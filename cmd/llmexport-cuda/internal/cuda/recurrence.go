@@ -35,15 +35,9 @@ func recurrent(x *kernel.RecurrenceStep) bool {
 	return x.Together == tokensTogether && x.Key+x.Together <= kernel.Segment
 }
 
-// leftFloats is what steps leave in a window for the next token.
-func leftFloats(c *kernel.Chain, step kernel.Step) int {
-	switch x := step.(type) {
-	case *kernel.ConvolveStep:
-		return len(x.Taps.Data) - c.Widths[x.Dst]
-	case *kernel.RecurrenceStep:
-		return x.Heads * (x.Key*x.Value + tokensTogether*(x.Key+2*x.Value+tokensTogether+2))
-	}
-	return 0
+// stateFloats is what a recurrence leaves in a window for the next token.
+func stateFloats(x *kernel.RecurrenceStep) int {
+	return x.Heads * (x.Key*x.Value + tokensTogether*(x.Key+2*x.Value+tokensTogether+2))
 }
 
 // hasRecurrence reports whether a chain has convolutions, recurrences or gates.

@@ -192,32 +192,14 @@ func (p *spot) layWhole(l *layout, c *kernel.Chain) (list []small) {
 		p.spans[step] = bring(integers(spans))
 	}
 	for _, step := range c.Steps {
+		for _, f := range vectorsOf(step) {
+			vector(f)
+		}
 		switch x := step.(type) {
-		case *kernel.NormStep:
-			vector(x.Gamma)
 		case *kernel.NormBackStep:
-			vector(x.Gamma)
 			if x.Sums != nil {
 				p.gammas[x] = [2]uint64{l.take(2 * c.Rows * c.Widths[x.X] / len(x.Gamma.Data)), l.take(2 * len(x.Sums))}
 			}
-		case *kernel.LinearStep:
-			vector(x.Bias)
-		case *kernel.ExpertsStep:
-			vector(x.Correction)
-			vector(x.Gains)
-		case *kernel.ExpertsBackStep:
-			vector(x.Of.Correction)
-			vector(x.Of.Gains)
-		case *kernel.RotateStep:
-			vector(x.Cos)
-			vector(x.Sin)
-		case *kernel.ConvolveStep:
-			vector(x.Taps)
-			vector(x.Bias)
-		case *kernel.RecurrenceStep:
-			vector(x.Decay)
-			vector(x.Bias)
-			vector(x.Direct)
 		case *kernel.AttendStep:
 			span(x, x.Span)
 		case *kernel.AttendBackStep:

@@ -450,16 +450,18 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { convolves(d, places); };
     break;
   }
-  case CONVOLVE_TOKENS: case RECURRENCE_TOKENS: {
+  case CONVOLVE_TOKENS: {
+    auto d = arg<Convolution>(a, 0);
     auto left = arg<float*>(a, 1);
     int at = arg<int>(a, 2);
-    if (f == CONVOLVE_TOKENS) {
-      auto d = arg<Convolution>(a, 0);
-      g = [=] { convolveTokens(d, left, at); };
-    } else {
-      auto d = arg<Recurrence>(a, 0);
-      g = [=] { recurrenceTokens(d, left, at); };
-    }
+    g = [=] { convolveTokens(d, left, at); };
+    break;
+  }
+  case RECURRENCE_TOKENS: {
+    auto d = arg<Recurrence>(a, 0);
+    auto left = arg<float*>(a, 1);
+    int at = arg<int>(a, 2);
+    g = [=] { recurrenceTokens(d, left, at); };
     break;
   }
   case RECURRENCES: {
