@@ -90,6 +90,7 @@ type refinement struct {
 	spreads        []lane       // segments of the sums of spread, each lane for so many rows
 	aheads         []lane       // what is done for the next columns, likewise
 	unit, step     int
+	remote         bool // whether a device computes gradients and passes on changes, see moves
 }
 
 // columns are a panel of columns, and what their moves need.
@@ -493,6 +494,9 @@ func (r *refinement) goAhead() bool {
 	if c == nil || c.count == 0 {
 		return false
 	}
+	if r.remote { // nothing after the first step
+		last = 0
+	}
 	present := r.lo / kernel.Segment
 	product := func(dst []float32, s, from, to int) {
 		multiply, first := kernel.MatMul, s*kernel.Segment
@@ -505,7 +509,7 @@ func (r *refinement) goAhead() bool {
 	for u := range r.aheads {
 		l, from, to := &r.aheads[u], u*r.unit, min((u+1)*r.unit, r.rows)
 		at := int(l.done.Load())
-		if at < 0 || at > last || at == last && int(r.spreads[u].done.Load()) < segments(r.rows) {
+		if at < 0 || at > last || at == last && !r.remote && int(r.spreads[u].done.Load()) < segments(r.rows) {
 			continue
 		}
 		if l.advance(at+1, func(at int) {

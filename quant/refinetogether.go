@@ -117,13 +117,22 @@ func (e *feedback) work(list []*refinement, threads int) *kernel.Refinement {
 }
 
 // moves implements [kernel.Moves].
-type moves struct{ *refinement }
+type moves struct {
+	*refinement
+	ready bool // whether columns are prepared
+}
 
 // Begin implements [kernel.Moves].
 func (m *moves) Begin(lo int, changes []float32) {
+	if m.ready {
+		return
+	}
 	if m.columns == nil {
-		m.width = m.block
+		m.width, m.remote = m.block, true
 		m.reserve()
+		if m.threads > 2 && m.cols > m.width {
+			m.next, m.aheads = newColumns(m.rows, m.width), make([]lane, (m.rows+m.unit-1)/m.unit)
+		}
 	}
 	m.change = changes
 	m.begin(m.columns, lo)
@@ -131,9 +140,12 @@ func (m *moves) Begin(lo int, changes []float32) {
 }
 
 // Move implements [kernel.Moves].
-func (m *moves) Move(gradients []float32) bool {
+func (m *moves) Move(gradients []float32, next int, changes []float32) bool {
 	m.grad = gradients
-	return m.moveAll(0, false)
+	if m.ready = m.next != nil && next >= 0; m.ready {
+		m.next.change = changes
+	}
+	return m.moveAll(next, m.ready)
 }
 
 // Refine does on threads of this CPU what a device does for a [kernel.Refinement].

@@ -56,7 +56,7 @@ func (*multiplier) Room() int64            { return 0 }
 func (d *multiplier) refine(r *kernel.Refinement, run kernel.Run) {
 	m, n, width := run.Rows, r.Cols, r.Block
 	pulled := make([]float32, m*n)
-	gradients, changes, spread := make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
+	gradients, changes, others, spread := make([]float32, m*width), make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
 	kernel.MatMul(pulled, run.Outputs, run.Errors, m, n, m, n, m, n)
 	for moved, sweep := true, 0; moved && sweep < r.Sweeps; sweep++ {
 		moved = false
@@ -66,11 +66,19 @@ func (d *multiplier) refine(r *kernel.Refinement, run kernel.Run) {
 			for i := range m {
 				kernel.AddScaled(gradients[i*width:(i+1)*width], pulled[i*n+lo:][:width], r.Ridge)
 			}
-			if !run.Moves.Move(gradients) {
+			next := lo + width
+			if next == n {
+				next = 0
+			}
+			if next == 0 && sweep+1 == r.Sweeps {
+				next = -1
+			}
+			some := run.Moves.Move(gradients, next, others)
+			if changes, others = others, changes; !some {
 				continue
 			}
 			moved = true
-			kernel.MatMul(spread, run.Outputs, changes, m, width, m, width, m, width)
+			kernel.MatMul(spread, run.Outputs, others, m, width, m, width, m, width)
 			for i := range m {
 				kernel.Add(pulled[i*n+lo:][:width], pulled[i*n+lo:][:width], spread[i*width:(i+1)*width])
 			}

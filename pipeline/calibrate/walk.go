@@ -390,7 +390,7 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 		in := &input{layer: layer, linears: linears}
 		if i == last-1 && w.apart() {
 			left = 1
-			in.meanwhile = func() error { return read(ctx, 1, 2, nothing) }
+			in.meanwhile = func() error { return read(forward.GiveWay(ctx), 1, 2, nothing) }
 		}
 		if err := w.show(ctx, in, w.reader(ctx, t, linears[0])); err != nil {
 			return err
@@ -399,7 +399,7 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 	in := &input{layer: layer, linears: inputs[last], added: !t.together && first.Plain() && inputs[last][0].Rows == w.streams[0].states.width}
 	if t.to != nil && w.apart() {
 		t.done = true
-		in.meanwhile = func() error { return w.add(ctx, t.to, t, 1, 2) }
+		in.meanwhile = func() error { return w.add(forward.GiveWay(ctx), t.to, t, 1, 2) }
 	}
 	value := func(k, row, n int, _ forward.Windows) ([]float32, error) {
 		s, kept := w.streams[k], t.kept[k]

@@ -144,6 +144,9 @@ func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) er
 			return err
 		}
 	}
+	for i := range list {
+		list[i].givesWay = givesWay(ctx)
+	}
 	multiply(s.threads, x, n, list...)
 	return context.Cause(ctx)
 }

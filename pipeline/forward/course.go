@@ -353,6 +353,7 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 	if !ok || err != nil {
 		return false, err
 	}
+	r.GivesWay = givesWay(ctx)
 	return r.offload(s), context.Cause(ctx)
 }
 

@@ -181,6 +181,7 @@ type factor struct {
 	unread    *kernel.Factor // in place of packed, what a device reads when it needs it
 	of        *Linear        // whose weights are not laid out yet, as a device takes them from rows
 	stored    tensor.DType   // of packed, if it is the weights of a checkpoint
+	givesWay  bool           // see [GiveWay]
 }
 
 func (f *factor) missing() bool { return f.packed == nil && f.unread == nil }
@@ -258,7 +259,8 @@ func offload(threads int, x []float32, n int, all []factor) (others []factor) {
 		width, cols := f.size()
 		if n == 0 || width == 0 || !kernel.Offload(&kernel.Product{
 			Dst: f.dst[f.at:], Rows: n, Cols: width, Stride: f.width,
-			Parts: []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols, Version: version}, B: f.right(), K: cols}},
+			Parts:    []kernel.Part{{A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: cols, Version: version}, B: f.right(), K: cols}},
+			GivesWay: f.givesWay,
 		}) {
 			others = append(others, f)
 			continue

@@ -18,6 +18,8 @@ type Chain struct {
 	Given, Taken []Carried
 	// Moments are sums that whole windows are added to after all steps, if all of Out is finite.
 	Moments []Moment
+	// GivesWay is that of a [Product].
+	GivesWay bool
 }
 
 // Moment is a sum [N, N] that stays on a device as that of a [Product] may. The windows of a [Chain] are added to its lower triangle one by one:

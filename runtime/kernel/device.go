@@ -51,6 +51,8 @@ type Product struct {
 	// Stay lets the device keep a Dst that is added to: only [Settle] brings it here, and until then all products that are added to it
 	// stay there, too. Code that reads or writes Dst otherwise calls Settle before. A product that the caller computes is settled.
 	Stay bool
+	// GivesWay is true of work that nothing waits for yet: a device does other work first.
+	GivesWay bool
 }
 
 // Multiplications implements [Work].

@@ -28,10 +28,13 @@ type Run struct {
 // Moves moves the rows of a [Run] on this CPU, one after the other, for a device that computes the products between: one thread of a CPU does
 // a chain of short steps faster. Codes, Scale and Zero of the run change.
 type Moves interface {
-	// Begin prepares the block of columns that begins with lo. Move stores in changes, [Rows, Block], what it does to the weights.
+	// Begin prepares the block of columns that begins with lo, unless Move did that. Move stores in changes, [Rows, Block], what it does to
+	// the weights.
 	Begin(lo int, changes []float32)
 	// Move moves the block, of which gradients, [Rows, Block], are those of the objective; they change. It reports whether anything moved.
-	Move(gradients []float32) bool
+	// Meanwhile it may prepare the block that begins with next, whose changes are other memory, and which has to be the next one then; next is -1
+	// if there is none.
+	Move(gradients []float32, next int, changes []float32) bool
 }
 
 // Multiplications implements [Work].

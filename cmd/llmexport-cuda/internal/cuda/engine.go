@@ -98,6 +98,7 @@ type Engine struct {
 	waits    uint32 // flags of events
 	stale    int64  // see staleWork
 	moving   seat   // where rows move
+	order    order
 
 	spent  Spent
 	proofs *proofs    // or nil
@@ -162,13 +163,14 @@ const (
 	recurrences
 	convolveTokens
 	recurrenceTokens
+	aheads
 )
 
 var names = [...]string{"product128", "product256", "pack", "sum", "feed", "descend", "place", "slopes", "moves", "spread", "choose", "norms",
 	"rotates", "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks", "queryBacks",
 	"keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves", "outerHalves", "crowds", "crowds128",
 	"crowdHalves", "mixes", "weightBacks", "picks", "routeBacks", "sigmoids", "convolves", "recurrences",
-	"convolveTokens", "recurrenceTokens"}
+	"convolveTokens", "recurrenceTokens", "aheads"}
 
 // Open prepares card n. What is free of its memory is used, see [Engine.Bound].
 func Open(n int) (*Engine, error) {
@@ -328,6 +330,7 @@ func (e *Engine) share(w kernel.Work) bool {
 
 // work does work, or brings a result that stays here.
 func (e *Engine) work(w kernel.Work) bool {
+	defer e.order.begin(w)()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.compute(w, e.least) {

@@ -76,7 +76,9 @@ func (e *Engine) moveRuns(w *kernel.Refinement, list []kernel.Run, own, hessian 
 	}
 	k := argument(w, &x, hessian)
 	e.mu.Unlock()
+	end := e.order.leave()
 	call, rc := e.moveAll(w, list, c, &x, &k)
+	end()
 	e.mu.Lock()
 	return e.do(call, rc) && e.failed == nil
 }
@@ -94,6 +96,13 @@ func (e *Engine) widen(c *course, n int) bool {
 	return true
 }
 
+// ahead reports whether the card computes sums of gradients of a block while rows move: those of all segments but one, which has the columns that
+// move.
+func ahead(w *kernel.Refinement) bool { return w.Cols > kernel.Segment && kernel.Segment%w.Block == 0 }
+
+// segments is the number of segments of a sum over n positions.
+func segments(n int) int { return (n + kernel.Segment - 1) / kernel.Segment }
+
 // moveAll does all sweeps. It returns the call of the driver that failed. Nothing of the engine changes, so that others may use it meanwhile.
 func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *laid, k *refinement) (failed string, rc int32) {
 	do := func(call string, code int32) bool {
@@ -102,9 +111,13 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 		}
 		return code == 0
 	}
-	launch := func(kind int, lo int32) bool {
-		sweep := int32(0)
-		return do(launches, e.start(c.stream, kind, (x.longest+refineRows-1)/refineRows, len(list), unsafe.Pointer(k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)))
+	launch := func(kind, lo, but int) bool {
+		at, sweep, segment, runs := int32(lo), int32(0), int32(but), len(list)
+		arguments := []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&at), unsafe.Pointer(&sweep), unsafe.Pointer(&segment)}
+		if kind == aheads {
+			arguments, runs = []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&at), unsafe.Pointer(&segment)}, runs*segments(w.Cols)
+		}
+		return do(launches, e.start(c.stream, kind, (x.longest+refineRows-1)/refineRows, runs, arguments...))
 	}
 	n := x.rows * w.Block
 	gradients, both := c.host[:n], [2][]float32{c.host[n:][:n+len(list)], c.host[2*n+len(list):][:n+len(list)]}
@@ -121,30 +134,42 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 		}
 		wait.Wait()
 	}
-	turn := 0
-	for range w.Sweeps {
+	turn, but := 0, -1 // the segment of the sums of gradients that is not there yet, or -1 if none is
+	for sweep := range w.Sweeps {
 		moved := make([]bool, len(list))
 		for lo := 0; lo < w.Cols; lo += w.Block {
-			changes := both[turn] // those before may still travel
+			changes := both[turn] // those before may still travel until gradients have come
 			turn = 1 - turn
 			clear(changes[n:])
-			if !launch(slopes, int32(lo)) || !do("cuMemcpyDtoHAsync", e.driver.toHost(unsafe.Pointer(&gradients[0]), x.gradients, 4*uint64(n), c.stream)) ||
+			next := lo + w.Block
+			if next == w.Cols {
+				next = 0
+			}
+			if next == 0 && sweep+1 == w.Sweeps {
+				next = -1
+			}
+			if !launch(slopes, lo, but) || !do("cuMemcpyDtoHAsync", e.driver.toHost(unsafe.Pointer(&gradients[0]), x.gradients, 4*uint64(n), c.stream)) ||
 				!do("cuEventRecord", e.driver.record(c.end, c.stream)) {
 				return
+			}
+			if but = -1; next >= 0 && ahead(w) {
+				if but = lo / kernel.Segment; !launch(aheads, next, but) {
+					return
+				}
 			}
 			each(func(i, from, to int) { list[i].Moves.Begin(lo, changes[from:to]) })
 			if !do("cuEventSynchronize", e.driver.await(c.end)) {
 				return
 			}
 			each(func(i, from, to int) {
-				if list[i].Moves.Move(gradients[from:to]) {
+				if list[i].Moves.Move(gradients[from:to], next, both[turn][from:to]) {
 					changes[n+i], moved[i] = 1, true // any number but 0, as the card reads it
 				}
 			})
 			if slices.Max(changes[n:]) == 0 {
 				continue
 			}
-			if !do("cuMemcpyHtoDAsync", e.driver.toDevice(x.changes, unsafe.Pointer(&changes[0]), 4*uint64(n+len(list)), c.stream)) || !launch(spread, int32(lo)) {
+			if !do("cuMemcpyHtoDAsync", e.driver.toDevice(x.changes, unsafe.Pointer(&changes[0]), 4*uint64(n+len(list)), c.stream)) || !launch(spread, lo, 0) {
 				return
 			}
 		}

@@ -19,8 +19,8 @@ type refinement struct {
 
 // run is a run of rows on the card.
 type run struct {
-	pulled, gradient, kq, change, fits, code, scale, zero, outputs, moved uint64
-	rows                                                                  int64
+	pulled, gradient, kq, change, ahead, fits, code, scale, zero, outputs, moved uint64
+	rows                                                                         int64
 }
 
 // layout gives out memory.
@@ -52,7 +52,9 @@ func (l *layout) lay(w *kernel.Refinement, list []kernel.Run, where seat) (x lai
 		m, at := one.Rows, 4*uint64(from*w.Block)
 		r := run{pulled: l.take(m * w.Cols), gradient: x.gradients + at, change: x.changes + at, outputs: l.take(m * m), rows: int64(m)}
 		if from += m; where == here {
-			r.moved = x.changes + 4*uint64(x.rows*w.Block+i)
+			if r.moved = x.changes + 4*uint64(x.rows*w.Block+i); ahead(w) {
+				r.ahead = l.take(segments(w.Cols) * m * w.Block)
+			}
 		} else {
 			r.kq, r.fits, r.code, r.scale = l.take(m*w.Block), l.take(8*m), l.take((m*w.Cols+3)/4), l.take(len(one.Scale))
 			if r.moved = l.take(w.Sweeps + 1); one.Zero != nil {
@@ -181,7 +183,9 @@ func (e *Engine) course() (c course, ok bool) {
 // ends waits for the end of a course. Others may use the card meanwhile.
 func (e *Engine) ends(c course) bool {
 	e.mu.Unlock()
+	end := e.order.leave()
 	rc := e.driver.await(c.end)
+	end()
 	e.mu.Lock()
 	return e.do("cuEventSynchronize", rc) && e.failed == nil
 }
@@ -218,11 +222,11 @@ func (e *Engine) refineRuns(w *kernel.Refinement, list []kernel.Run, own, hessia
 	if e.added[moves] > 0 {
 		k.wide = 1
 	}
-	blocks := (x.longest + refineRows - 1) / refineRows
+	blocks, all := (x.longest+refineRows-1)/refineRows, int32(-1)
 	for sweep := range int32(w.Sweeps) {
 		for lo := int32(0); lo < k.cols; lo += k.block {
 			at := []unsafe.Pointer{unsafe.Pointer(&k), unsafe.Pointer(&lo), unsafe.Pointer(&sweep)}
-			if !e.launch(c.stream, slopes, blocks, len(list), at...) || !e.launch(c.stream, moves, len(list), 1, at...) ||
+			if !e.launch(c.stream, slopes, blocks, len(list), append(at, unsafe.Pointer(&all))...) || !e.launch(c.stream, moves, len(list), 1, at...) ||
 				!e.launch(c.stream, spread, blocks, len(list), at...) {
 				return nil, false
 			}

@@ -25,6 +25,9 @@ func randomRefinement(r *rand.Rand, like, infinite bool) *kernel.Refinement {
 	moments := func(n int) []float32 { return symmetric(r, floats(r, n*n, infinite), n, 0.3) }
 	d := &kernel.Refinement{Block: []int{8, 30, 32, 48, 64, 100, 128}[r.IntN(7)], Sweeps: 1 + r.IntN(3), Bits: 2 + r.IntN(7), Half: r.IntN(2) == 0}
 	d.Cols = d.Block * (1 + r.IntN(3))
+	if r.IntN(2) == 0 { // several segments of a sum
+		d.Cols += (1 + r.IntN(2)) * kernel.Segment / d.Block * d.Block
+	}
 	n, blocks, symmetric := d.Cols, d.Cols/d.Block, r.IntN(3) == 0
 	if symmetric {
 		d.Bits = 4
@@ -103,7 +106,7 @@ func TestRefine(t *testing.T) {
 			e = engine(t)
 			e.added[moves] = 0
 		}
-		if moving(e, got, where, 1+s%4); !e.Compute(got) {
+		if moving(e, got, where, 1+5*(s%4)); !e.Compute(got) {
 			t.Fatalf("refinement %d: not computed, %v", s, e.Err())
 		}
 		for i, w := range want.Runs {
@@ -127,6 +130,23 @@ func TestRefine(t *testing.T) {
 	}
 }
 
+// TestAhead compares refinements whose rows move here while the card computes sums of gradients of the next columns.
+func TestAhead(t *testing.T) {
+	e := engine(t)
+	for s, left := uint64(0), *shapes; left > 0; s++ {
+		d := randomRefinement(rand.New(rand.NewPCG(18, s)), true, false)
+		if !ahead(d) || d.Sweeps == 1 {
+			continue
+		}
+		left--
+		got, want := cloneRefinement(d), cloneRefinement(d)
+		quant.Refine(want, 1)
+		if moving(e, got, here, 16); !e.Compute(got) || !sameRuns(got, want) {
+			t.Errorf("refinement %d, %d runs of %d columns, blocks of %d, is not that of the CPU: %v", s, len(d.Runs), d.Cols, d.Block, e.Err())
+		}
+	}
+}
+
 // TestRefineMeanwhile refines several matrices while the card computes products: all of them have the bits of the CPU.
 func TestRefineMeanwhile(t *testing.T) {
 	e := engine(t)
@@ -140,7 +160,7 @@ func TestRefineMeanwhile(t *testing.T) {
 			got, want := cloneRefinement(d), cloneRefinement(d)
 			quant.Refine(want, 1)
 			if s%2 == 0 {
-				quant.MoveHere(got, 2)
+				quant.MoveHere(got, 12)
 			}
 			if !e.Compute(got) || !sameRuns(got, want) {
 				t.Errorf("refinement %d is not that of the CPU, %v", s, e.Err())
@@ -181,7 +201,7 @@ func fewRuns(e *Engine, d *kernel.Refinement, where seat, hessian bool) (most ui
 
 // TestRefineFails leaves codes and scales as they were where memory does not suffice, and where any call of the driver fails.
 func TestRefineFails(t *testing.T) {
-	d := randomRefinement(rand.New(rand.NewPCG(15, 3)), true, false)
+	d := randomRefinement(rand.New(rand.NewPCG(15, 143)), true, false)
 	d.Hessian.Version = kernel.NewVersion()
 	if len(d.Runs) < 2 {
 		t.Fatalf("%d runs", len(d.Runs))
@@ -259,4 +279,4 @@ type idle struct{}
 
 func (idle) Begin(lo int, changes []float32) {}
 
-func (idle) Move(gradients []float32) bool { return false }
+func (idle) Move(gradients []float32, next int, changes []float32) bool { return false }

@@ -211,7 +211,7 @@ static void put(Stream* s, std::function<void()> f) {
 enum Kernel { PRODUCT128 = 1, PRODUCT256, PACK, SUM, FEED, DESCEND, PLACE, SLOPES, MOVES, SPREAD, CHOOSE, NORMS, ROTATES,
               ATTENDS, GATES, WHOLES, LAYERS64, LAYERS128, HALVES64, HALVES128, NORM_BACKS, GAMMA_BACKS, GATE_BACKS, QUERY_BACKS, KEY_BACKS,
               DIVERGENCES, LABELS, DRAWS, ROUTES, MEMBERS, INNERS, OUTERS, INNER_HALVES, OUTER_HALVES, CROWDS, CROWDS128, CROWD_HALVES, MIXES,
-              WEIGHT_BACKS, PICKS, ROUTE_BACKS, SIGMOIDS, CONVOLVES, RECURRENCES, CONVOLVE_TOKENS, RECURRENCE_TOKENS };
+              WEIGHT_BACKS, PICKS, ROUTE_BACKS, SIGMOIDS, CONVOLVES, RECURRENCES, CONVOLVE_TOKENS, RECURRENCE_TOKENS, AHEADS };
 template <class T> static T arg(void** args, int i) { return *(T*)args[i]; }
 
 extern "C" {
@@ -231,8 +231,8 @@ int cuModuleGetFunction(uintptr_t* f, void*, const char* name) {
                          "attends", "gates", "wholes", "layers64", "layers128", "halves64", "halves128", "normBacks", "gammaBacks", "gateBacks",
                          "queryBacks", "keyBacks", "divergences", "labels", "draws", "routes", "members", "inners", "outers", "innerHalves",
                          "outerHalves", "crowds", "crowds128", "crowdHalves", "mixes", "weightBacks", "picks", "routeBacks", "sigmoids",
-                         "convolves", "recurrences", "convolveTokens", "recurrenceTokens"};
-  for (int i = 0; i < RECURRENCE_TOKENS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
+                         "convolves", "recurrences", "convolveTokens", "recurrenceTokens", "aheads"};
+  for (int i = 0; i < AHEADS; i++) if (!strcmp(name, names[i])) { *f = i + 1; return 0; }
   return 500;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) { *free = *total = size_t(8) << 30; return 0; }
@@ -296,10 +296,16 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned, unsigned, un
     g = [=] { place(dst, panel, line, step, src, rows, cols, subtract); };
     break;
   }
-  case SLOPES: case MOVES: case SPREAD: {
+  case SLOPES: {
+    auto r = arg<Refinement>(a, 0);
+    int lo = arg<int>(a, 1), sweep = arg<int>(a, 2), but = arg<int>(a, 3);
+    g = [=] { slopes(r, lo, sweep, but); };
+    break;
+  }
+  case MOVES: case SPREAD: case AHEADS: {
     auto r = arg<Refinement>(a, 0);
     int lo = arg<int>(a, 1), sweep = arg<int>(a, 2);
-    g = [=] { (f == SLOPES ? slopes : f == MOVES ? moves : spread)(r, lo, sweep); };
+    g = [=] { (f == MOVES ? moves : f == SPREAD ? spread : aheads)(r, lo, sweep); };
     break;
   }
   case CHOOSE: {

@@ -1,9 +1,11 @@
 // The refinement of gptq (quant/refine.go), with its roundings and orders of sums. For a panel of columns, `slopes` computes gradients and
 // what fits need of codes, with a block of threads for 32 rows; `moves` moves rows one after the other, with a block for a run of rows;
-// `spread` passes the changes on to the errors of all rows.
+// `spread` passes the changes on to the errors of all rows. While rows move on the CPU, `aheads` computes what the gradients of the next panel
+// have from segments of columns that do not move.
 
 struct Run {
   float *pulled, *gradient, *kq, *change; // [rows, cols], and [rows, columns of a panel]; kq is null if rows move on the CPU
+  float* ahead;                           // [segments, rows, columns of a panel]: sums of segments, see aheads
   double* fits;                           // [rows, 4], see fit.curve, and the inverses of the curve of the row and of a determinant
   unsigned char* code;                    // [rows, cols]
   float *scale, *zero;                    // zero is null for symmetric grids
@@ -30,7 +32,22 @@ __device__ __forceinline__ float damped(Refinement k, const float* h, int p, int
   return p == j ? v + k.ridge : v;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int lo, int sweep) {
+// aheads computes sums of gradients of a panel that begins with column lo, segment by segment, but for one. Blocks have 32 rows and a segment of a run.
+extern "C" __global__ void __launch_bounds__(THREADS) aheads(Refinement k, int lo, int but) {
+  __shared__ Tiles tiles;
+  __shared__ float sums[ROWS][STRIDE];
+  int n = k.cols, width = k.block, segments = (n + SEGMENT - 1) / SEGMENT, segment = blockIdx.y % segments, at = segment * SEGMENT;
+  Run u = k.runs[blockIdx.y / segments];
+  int first = blockIdx.x * ROWS, rows = u.rows - first < ROWS ? u.rows - first : ROWS;
+  if (rows <= 0 || segment == but) return;
+  product(sums, &tiles, u.pulled + (size_t)first * n + at, n, rows, k.hessian + (size_t)at * k.pitch + lo, k.pitch, width, n - at < SEGMENT ? n - at : SEGMENT);
+  int r = threadIdx.x / LANES;
+  float* to = u.ahead + ((size_t)segment * u.rows + first + r) * width;
+  for (int j = threadIdx.x % LANES; r < rows && j < width; j += LANES) to[j] = sums[r][j];
+}
+
+// slopes computes all sums of gradients, or, if `but` is a segment, those of this one, to which those that aheads has made are added in their order.
+extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int lo, int sweep, int but) {
   __shared__ Tiles tiles;
   __shared__ float sums[ROWS][STRIDE], code[ROWS][STRIDE];
   Run u = k.runs[blockIdx.y];
@@ -39,10 +56,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) slopes(Refinement k, int l
   int r = threadIdx.x / LANES, l = threadIdx.x % LANES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   size_t row = first + r, to = row * width;
   const float* h = k.hessian + lo;
-  product(sums, &tiles, u.pulled + (size_t)first * n, n, rows, h, k.pitch, width, n);
+  int at = but < 0 ? 0 : but * SEGMENT, segments = (n + SEGMENT - 1) / SEGMENT;
+  product(sums, &tiles, u.pulled + (size_t)first * n + at, n, rows, h + (size_t)at * k.pitch, k.pitch, width, but < 0 ? n : n - at < SEGMENT ? n - at : SEGMENT);
   float mid = (float)(1 << (k.bits - 1));
   for (int j = l; r < rows && j < width; j += LANES) {
-    u.gradient[to + j] = sums[r][j] + u.pulled[row * n + lo + j] * k.ridge;
+    float sum = sums[r][j];
+    if (but >= 0) {
+      float present = sum;
+      for (int s = 0; s < segments; s++) {
+        float x = s == but ? present : u.ahead[((size_t)s * u.rows + row) * width + j];
+        sum = s ? __fadd_rn(sum, x) : x;
+      }
+    }
+    u.gradient[to + j] = sum + u.pulled[row * n + lo + j] * k.ridge;
     if (u.kq) code[r][j] = (float)u.code[row * n + lo + j] - mid;
   }
   if (!u.kq) return;

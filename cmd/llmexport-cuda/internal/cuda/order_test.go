@@ -1,0 +1,33 @@
+package cuda
+
+import (
+	"testing"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// TestOrder lets work that gives way begin while other work leaves the card to it, and after its end.
+func TestOrder(t *testing.T) {
+	for _, apart := range []bool{true, false} {
+		var o order
+		o.begin(&kernel.Product{GivesWay: true})() // nothing else is there
+		end := o.begin(&kernel.Chain{})
+		began := make(chan struct{})
+		go func() {
+			o.begin(&kernel.Chain{GivesWay: true})()
+			close(began)
+		}()
+		select {
+		case <-began:
+			t.Errorf("apart %v: work that gives way began while other work went on", apart)
+		case <-time.After(2 * quiet):
+		}
+		if apart {
+			defer o.leave()()
+			<-began
+		}
+		end()
+		<-began
+	}
+}
