@@ -1,6 +1,11 @@
 package quant
 
-import "github.com/llmexport/llmexport/runtime/kernel"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
 
 // deviceStrip is how many rows a device takes at a time.
 const deviceStrip = 1024
@@ -27,15 +32,23 @@ func (e *feedback) mismatched(in *Stats, threads int) []float32 {
 // divide multiplies rows by (H + ridge·I)⁻¹ = MᵀM: load sets a row, in the order of positions, and store takes its product. Both are
 // called for different rows at a time, store once for each.
 func (e *feedback) divide(rows, threads int, load, store func(x []float32, row int)) {
-	n, from := e.cols, 0
-	if kernel.HasDevice() {
-		from = e.divideOffload(rows, threads, load, store)
+	if !kernel.HasDevice() {
+		e.divideHere(0, rows, threads, load, store)
+		return
 	}
-	size := kernel.Span(max(1, threads), rows-from, factorStrip, factorLay)
-	kernel.Parallel(threads, (rows-from+size-1)/size, func(u, end int) {
+	for _, lo := range e.divideOffload(rows, threads, load, store) {
+		e.divideHere(lo, min(lo+deviceStrip, rows), threads, load, store)
+	}
+}
+
+// divideHere is divide for rows from to to-1, on this CPU.
+func (e *feedback) divideHere(from, to, threads int, load, store func(x []float32, row int)) {
+	n := e.cols
+	size := kernel.Span(max(1, threads), to-from, factorStrip, factorLay)
+	kernel.Parallel(threads, (to-from+size-1)/size, func(u, end int) {
 		x, y := make([]float32, size*n), make([]float32, size*n)
-		for lo := from + u*size; lo < min(rows, from+end*size); lo += size {
-			many := min(size, rows-lo)
+		for lo := from + u*size; lo < min(to, from+end*size); lo += size {
+			many := min(size, to-lo)
 			for i := range many {
 				load(x[i*n:][:n], lo+i)
 			}
@@ -47,37 +60,59 @@ func (e *feedback) divide(rows, threads int, load, store func(x []float32, row i
 	})
 }
 
-// divideOffload lets the device multiply rows, and returns the first one that it did not.
-func (e *feedback) divideOffload(rows, threads int, load, store func(x []float32, row int)) (from int) {
-	n, size := e.cols, min(deviceStrip, rows)
-	x, y := kernel.Floats(size*n), kernel.Floats(size*n)
-	each := func(many int, f func(x []float32, row int)) {
+// divideOffload lets the device multiply strips of rows, one while another one is loaded or stored, and returns the first rows of those that it
+// did not.
+func (e *feedback) divideOffload(rows, threads int, load, store func(x []float32, row int)) (left []int) {
+	strips := (rows + deviceStrip - 1) / deviceStrip
+	failed := make([]bool, strips)
+	var next atomic.Int32
+	var wait sync.WaitGroup
+	for range min(2, strips) {
+		wait.Go(func() {
+			size := min(deviceStrip, rows) * e.cols
+			x, y, done := kernel.Floats(size), kernel.Floats(size), true
+			for i := int(next.Add(1)) - 1; i < strips; i = int(next.Add(1)) - 1 {
+				done = done && e.divideStrip(x, y, i*deviceStrip, min((i+1)*deviceStrip, rows), threads, load, store)
+				failed[i] = !done
+			}
+		})
+	}
+	wait.Wait()
+	for i, f := range failed {
+		if f {
+			left = append(left, i*deviceStrip)
+		}
+	}
+	return left
+}
+
+// divideStrip lets the device multiply rows from to to-1, and reports whether it did. x and y are scratch for them.
+func (e *feedback) divideStrip(x, y []float32, from, to, threads int, load, store func(x []float32, row int)) bool {
+	n, many := e.cols, to-from
+	each := func(f func(x []float32, row int)) {
 		kernel.Parallel(threads, many, func(i, end int) {
 			for ; i < end; i++ {
 				f(x[i*n:][:n], from+i)
 			}
 		})
 	}
-	for ; from < rows; from += size {
-		many := min(size, rows-from)
-		each(many, load)
-		p := kernel.Product{Dst: y, Rows: many, Cols: n, Stride: n, Parts: []kernel.Part{{
-			A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: n},
-			B: kernel.Factor{Data: e.factor, Layout: kernel.ByRow, Stride: n, Version: e.versions.rows}, K: n, Reach: kernel.Until,
-		}}}
-		if !kernel.Offload(&p) {
-			break
-		}
-		p.Dst, p.Parts = x, []kernel.Part{{
-			A: kernel.Factor{Data: y, Layout: kernel.ByRow, Stride: n},
-			B: kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions.factor}, K: n, Reach: kernel.From,
-		}}
-		if !kernel.Offload(&p) {
-			break
-		}
-		each(many, store)
+	each(load)
+	p := kernel.Product{Dst: y, Rows: many, Cols: n, Stride: n, Parts: []kernel.Part{{
+		A: kernel.Factor{Data: x, Layout: kernel.ByRow, Stride: n},
+		B: kernel.Factor{Data: e.factor, Layout: kernel.ByRow, Stride: n, Version: e.versions.rows}, K: n, Reach: kernel.Until,
+	}}}
+	if !kernel.Offload(&p) {
+		return false
 	}
-	return min(from, rows)
+	p.Dst, p.Parts = x, []kernel.Part{{
+		A: kernel.Factor{Data: y, Layout: kernel.ByRow, Stride: n},
+		B: kernel.Factor{Data: e.factor, Layout: kernel.ByPosition, Stride: n, Version: e.versions.factor}, K: n, Reach: kernel.From,
+	}}
+	if !kernel.Offload(&p) {
+		return false
+	}
+	each(store)
+	return true
 }
 
 // divide replaces rows of x [rows, n] by their products with the inverse MᵀM of a matrix whose factor is M, see [invertFactor]. y is

@@ -27,6 +27,8 @@ type input struct {
 	// the visit.
 	meanwhile  func() error
 	background bool
+	// flowing: rows are computed while those before them are shown, both by a device.
+	flowing bool
 
 	threads int     // that visit may use
 	turn    *ticket // nil, unless inputs of other experts are visited at the same time
@@ -413,6 +415,7 @@ func (w *walk) visitStep(ctx context.Context, layer int, t *step) (err error) {
 		return w.show(ctx, in, value)
 	}
 	// Rows are shown while the next ones are computed.
+	in.flowing = true
 	reading, cancel := context.WithCancel(ctx)
 	there := make(chan error, len(w.windows)+len(w.items)+1)
 	go func() {
@@ -495,13 +498,29 @@ func (w *walk) visitSum(ctx context.Context, layer int, t *step) error {
 // value returns rows of an input in stream k, valid until the next call for the stream.
 type value func(k, row, n int, of forward.Windows) ([]float32, error)
 
-// show gathers the moments of an input and passes them to visit.
+// show gathers the moments of an input, if they are wanted, and passes them to visit.
 func (w *walk) show(ctx context.Context, in *input, value value) error {
 	in.background = w.background && !w.atHead(in) && w.overlaps()
 	if !w.wanted(in) {
 		return w.visitInput(ctx, in, nil)
 	}
+	st, err := w.gather(ctx, in, value)
+	if err != nil {
+		return err
+	}
+	return w.visitInput(ctx, in, st)
+}
+
+// apartWork is how many multiplications the moments of an input take so that sharing the device, which takes memory from it for a while, costs less
+// than it gains.
+const apartWork = 1 << 40
+
+// gather returns the moments of an input.
+func (w *walk) gather(ctx context.Context, in *input, value value) (*quant.Stats, error) {
 	cols, tally := in.linears[0].Cols, effort.TallyOf(ctx)
+	if in.flowing && cols*cols*w.tokens() >= apartWork {
+		defer kernel.Apart(2)()
+	}
 	m := newInputMoments(cols, w.cross)
 	var r *residue
 	if w.cross && in.added {
@@ -530,16 +549,16 @@ func (w *walk) show(ctx context.Context, in *input, value value) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	st, err := m.stats(w.threads)
 	if err == nil && r != nil {
 		st.Residue, err = r.mean(st.Tokens, w.threads)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", in, err)
+		return nil, fmt.Errorf("%s: %w", in, err)
 	}
-	return w.visitInput(ctx, in, st)
+	return st, nil
 }
 
 // visitInput calls visit with the weights of an input in memory, unless they are those of the head. Of weights that were not, those

@@ -30,7 +30,7 @@ type Pinner interface {
 // Shared is a [Device] that goroutines whose work has nothing in common may share.
 type Shared interface {
 	Device
-	// Apart lets n goroutines at a time share the device, see [Apart]; 1 ends that.
+	// Apart lets n goroutines at a time share the device, see [Apart]; 1 ends that. Calls may be nested: the first one counts.
 	Apart(n int)
 }
 
@@ -260,7 +260,7 @@ func Pin(x []float32) (unpin func()) {
 // What it computes stays the same. It returns what ends this.
 func Apart(n int) (end func()) {
 	d, ok := device.(Shared)
-	if !ok {
+	if !ok || n < 2 {
 		return func() {}
 	}
 	d.Apart(n)

@@ -114,8 +114,11 @@ func (g *Group) Compute(w kernel.Work) bool {
 
 // Apart implements [kernel.Shared].
 func (g *Group) Apart(n int) {
+	if n > 1 {
+		n = max(2, (n+len(g.cards)-1)/len(g.cards))
+	}
 	for _, card := range g.cards {
-		card.Apart((n + len(g.cards) - 1) / len(g.cards))
+		card.Apart(n)
 	}
 }
 

@@ -301,7 +301,11 @@ func (e *Engine) product(stream uintptr, dst uint64, a, b factor, rows, cols, k,
 		return e.layers(stream, a, rows, k, []layer{{b, dst, 0, cols}})
 	}
 	kind, tile := product128, 128
-	if e.wide {
+	many := (rows + 255) / 256 * ((cols + 127) / 128)
+	if lower {
+		many /= 2
+	}
+	if e.wide || many >= wideTiles {
 		kind, tile = product256, 256
 	}
 	m, n, p, stride, mode, span := int32(rows), int32(cols), int32(k), int32(ld), int32(0), int32(reach)
@@ -311,6 +315,9 @@ func (e *Engine) product(stream uintptr, dst uint64, a, b factor, rows, cols, k,
 	return e.launch(stream, kind, (cols+127)/128, (rows+tile-1)/tile, unsafe.Pointer(&dst), unsafe.Pointer(&a), unsafe.Pointer(&b), unsafe.Pointer(&m),
 		unsafe.Pointer(&n), unsafe.Pointer(&p), unsafe.Pointer(&stride), unsafe.Pointer(&mode), unsafe.Pointer(&span))
 }
+
+// wideTiles is the number of tiles of 256 rows from which on they are used, which are faster where no part of a card is idle at the end.
+const wideTiles = 768
 
 // mostTiles is how many tiles a launch of layers may have, for each of which a stream has a counter.
 const mostTiles = 1<<14 - 1

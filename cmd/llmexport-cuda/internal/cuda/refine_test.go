@@ -101,7 +101,7 @@ func TestRefine(t *testing.T) {
 		e, where := e, []seat{there, here}[s/2%2]
 		if s%3 == 2 { // one run fits at a time
 			e = engine(t)
-			e.limit = fewRuns(e, d, there, true)
+			e.limit = max(fewRuns(e, d, there, true), fewRuns(e, d, where, true))
 		} else if s%3 == 1 { // a card whose blocks have less shared memory
 			e = engine(t)
 			e.added[moves] = 0

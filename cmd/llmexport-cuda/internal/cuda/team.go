@@ -20,6 +20,7 @@ type team struct {
 	mu       sync.Mutex
 	all      []*Engine          // the first is the card's own
 	working  int                // how many of them are used
+	sharers  int                // calls of Apart that have not ended
 	memory   uint64             // of the others, each
 	given    map[*Engine]int    // pieces of work
 	versions map[uint64]*Engine // that have factors, while more than one works
@@ -35,9 +36,11 @@ func (e *Engine) Apart(n int) {
 	t := e.team
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n--; n > 0 && t.working == 1 {
-		t.part(n)
-	} else if n <= 0 && t.working > 1 {
+	if n > 1 {
+		if t.sharers++; t.sharers == 1 {
+			t.part(n - 1)
+		}
+	} else if t.sharers--; t.sharers == 0 && t.working > 1 {
 		t.join()
 	}
 }
@@ -202,10 +205,10 @@ func (t *team) sum(p *kernel.Product) *Engine {
 	return e
 }
 
-// idlest is the engine with the least to do.
+// idlest is the engine with the least to do, the card's own last of all: it has other work, too.
 func (t *team) idlest() *Engine {
-	e := t.all[0]
-	for _, other := range t.all[1:t.working] {
+	e := t.all[t.working-1]
+	for _, other := range t.all[:t.working-1] {
 		if t.given[other] < t.given[e] {
 			e = other
 		}
