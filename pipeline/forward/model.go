@@ -63,7 +63,7 @@ type Model struct {
 
 	buffers sync.Pool // of *buffer
 	slabs   sync.Pool // of *kernel.Packed
-	arenas  sync.Pool // of *arena
+	arenas  arenas
 }
 
 // New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open], on up to threads

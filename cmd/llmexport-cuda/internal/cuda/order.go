@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// quiet is how long no other work has come when work that gives way may begin: the CPU may do something between two pieces of other work, and a
-// piece of this is long.
-const quiet = 20 * time.Millisecond
+// quietPerMultiplication times the multiplications of work that gives way is how long no other work has come when it may begin, about half of the time
+// that it takes: between two pieces of other work the CPU may do something.
+const quietPerMultiplication = 25e-15 * float64(time.Second)
 
 // order lets work that gives way wait for other work.
 type order struct {
@@ -27,14 +27,14 @@ func (o *order) begin(w kernel.Work) (end func()) {
 			o.others.Add(-1)
 		}
 	}
-	for !o.free() {
-		time.Sleep(time.Millisecond)
+	for quiet := time.Duration(float64(w.Multiplications()) * quietPerMultiplication); !o.free(quiet); {
+		time.Sleep(min(time.Millisecond, max(quiet/8, 20*time.Microsecond)))
 	}
 	return func() {}
 }
 
-// free reports whether work that gives way may begin.
-func (o *order) free() bool {
+// free reports whether work that gives way may begin: other work leaves the card to it, or none has come for a while.
+func (o *order) free(quiet time.Duration) bool {
 	apart := o.apart.Load()
 	if o.others.Load() > apart {
 		return false

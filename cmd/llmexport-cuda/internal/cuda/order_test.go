@@ -21,7 +21,7 @@ func TestOrder(t *testing.T) {
 		select {
 		case <-began:
 			t.Errorf("apart %v: work that gives way began while other work went on", apart)
-		case <-time.After(2 * quiet):
+		case <-time.After(10 * time.Millisecond):
 		}
 		if apart {
 			defer o.leave()()

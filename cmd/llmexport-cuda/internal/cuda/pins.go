@@ -17,7 +17,8 @@ const everyCard = 1
 type pins struct {
 	mu      sync.RWMutex
 	list    [][]float32
-	refused bool // the driver would not pin some
+	refused bool           // the driver would not pin some
+	going   sync.WaitGroup // memory that is being pinned
 }
 
 // has reports whether all of x is pinned.
@@ -33,30 +34,51 @@ func (p *pins) has(x []float32) bool {
 	})
 }
 
-// Pin implements [kernel.Pinner]. Where the driver does not pin memory, pieces are copied.
+// Pin implements [kernel.Pinner]. Pinning takes a third of a second for a gigabyte, so it goes on after the return: until it is done, and where the
+// driver does not pin memory, pieces are copied.
 func (e *Engine) Pin(x []float32) (unpin func()) {
-	p := e.pins
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if 4*len(x) < pinnedLeast || p.refused {
+	if 4*len(x) < pinnedLeast {
 		return func() {}
+	}
+	p, pinned := e.pins, make(chan bool, 1)
+	p.going.Go(func() { pinned <- p.pin(e, x) })
+	return func() {
+		if <-pinned {
+			p.unpin(e, x)
+		}
+	}
+}
+
+// pin lets the driver pin memory, and reports whether it did.
+func (p *pins) pin(e *Engine, x []float32) bool {
+	p.mu.RLock()
+	refused := p.refused
+	p.mu.RUnlock()
+	if refused {
+		return false
 	}
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	if e.driver.setCurrent(e.context) != 0 || e.driver.pinHost(unsafe.Pointer(&x[0]), 4*uint64(len(x)), everyCard) != 0 {
+	done := e.driver.setCurrent(e.context) == 0 && e.driver.pinHost(unsafe.Pointer(&x[0]), 4*uint64(len(x)), everyCard) == 0
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !done {
 		p.refused = true
-		return func() {}
+		return false
 	}
 	p.list = append(p.list, x)
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.list = slices.DeleteFunc(p.list, func(of []float32) bool { return &of[0] == &x[0] })
-		goruntime.LockOSThread()
-		defer goruntime.UnlockOSThread()
-		if e.driver.setCurrent(e.context) == 0 {
-			e.driver.unpinHost(unsafe.Pointer(&x[0]))
-		}
+	return true
+}
+
+// unpin ends that.
+func (p *pins) unpin(e *Engine, x []float32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = slices.DeleteFunc(p.list, func(of []float32) bool { return &of[0] == &x[0] })
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if e.driver.setCurrent(e.context) == 0 {
+		e.driver.unpinHost(unsafe.Pointer(&x[0]))
 	}
 }
 

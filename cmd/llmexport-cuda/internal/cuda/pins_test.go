@@ -50,6 +50,7 @@ func TestPins(t *testing.T) {
 		} else {
 			small()
 		}
+		e.pins.going.Wait()
 		x, dst := memory[1000:][:m*k], memory[1<<18:][:m*n]
 		sums := make([]float32, k*k)
 		want := slices.Clone(sums)

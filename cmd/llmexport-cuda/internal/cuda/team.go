@@ -10,7 +10,7 @@ import (
 const (
 	// teamMost is the most engines that share a card in addition to its own, teamMemory the least memory of the card that is worth another one.
 	teamMost, teamMemory = 8, 512 << 20
-	// teamSlot is the size of a slot of such an engine, see slotBytes; teamStale is less than staleWork, as each has few factors in use.
+	// teamSlot is the size of a slot of such an engine after the first, see slotBytes; teamStale is less than staleWork, as each has few factors in use.
 	teamSlot, teamStale = 4 << 20, 128
 )
 
@@ -68,7 +68,10 @@ func (t *team) part(n int) {
 	t.memory = own.limit / 2 / uint64(n)
 	own.limit -= uint64(n) * t.memory
 	own.shrink()
-	threads := max(1, goruntime.GOMAXPROCS(0)/(n+1))
+	threads := own.threads
+	if n > 1 {
+		threads = max(1, goruntime.GOMAXPROCS(0)/(n+1))
+	}
 	for _, other := range t.all[1 : n+1] {
 		other.limit, other.least, other.threads = t.memory, own.least, threads
 	}
@@ -124,8 +127,10 @@ func (e *Engine) empty() {
 func (e *Engine) another() (*Engine, error) {
 	a := newEngine(e.card, e.driver)
 	a.context, a.kernels, a.added, a.mostAdded, a.naming = e.context, e.kernels, e.added, e.mostAdded, e.naming
-	a.busy, a.piece, a.slot, a.wide = e.busy, e.piece, min(e.slot, teamSlot), e.wide
-	a.waits, a.stale, a.pins, a.moving = withoutTiming|asleep, teamStale, e.pins, e.moving
+	a.busy, a.piece, a.slot, a.wide, a.stale, a.pins, a.moving = e.busy, e.piece, e.slot, e.wide, teamStale, e.pins, e.moving
+	if a.waits = e.waits; len(e.team.all) > 1 { // those after the first, which are many
+		a.slot, a.waits = min(e.slot, teamSlot), withoutTiming|asleep
+	}
 	return a, a.open()
 }
 
