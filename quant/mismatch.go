@@ -14,7 +14,7 @@ const deviceStrip = 1024
 // w* - w = w (C + ridge·I) (H + ridge·I)⁻¹ - w.
 func (e *feedback) mismatched(in *Stats, threads int) []float32 {
 	n := e.cols
-	d := kernel.Floats(n * n)
+	d := kernel.Scratch(n * n)
 	e.divide(n, threads, func(x []float32, r int) {
 		c, h := in.Cross[r*n:][:n], in.Hessian[r*n:][:n]
 		for p, j := range e.order {
@@ -70,7 +70,7 @@ func (e *feedback) divideOffload(rows, threads int, load, store func(x []float32
 	for range min(2, strips) {
 		wait.Go(func() {
 			size := min(deviceStrip, rows) * e.cols
-			x, y, done := kernel.Floats(size), kernel.Floats(size), true
+			x, y, done := kernel.Scratch(size), kernel.Scratch(size), true
 			for i := int(next.Add(1)) - 1; i < strips; i = int(next.Add(1)) - 1 {
 				done = done && e.divideStrip(x, y, i*deviceStrip, min((i+1)*deviceStrip, rows), threads, load, store)
 				failed[i] = !done

@@ -177,7 +177,7 @@ func (r *refinement) couple(outputs *Stats) bool {
 // point computes where rows aim. It returns an error for rows that Encode refuses before it chooses codes.
 func (r *refinement) point() error {
 	m, n := r.rows, r.cols
-	r.target, r.pulled = kernel.Floats(m*n), kernel.Floats(m*n)
+	r.target, r.pulled = kernel.Scratch(m*n), kernel.Scratch(m*n)
 	multiplied := r.multiplyOffload(r.target, r.w)
 	failed := make([]error, m)
 	r.each(func(lo, hi int) {

@@ -23,7 +23,7 @@ type Aimer interface {
 // target goes as far towards it as [GPTQ] says for a mismatch, and no farther than aimMost.
 func (e *feedback) Aim(w Matrix, residue []float32, threads int) Matrix {
 	n := e.cols
-	to := Matrix{w.Rows, n, kernel.Floats(len(w.Data))}
+	to := Matrix{w.Rows, n, kernel.Scratch(len(w.Data))}
 	change, whole := make([]float64, w.Rows), make([]float64, w.Rows) // squares of the change and of the outputs
 	diagonal := make([]float64, n)
 	for j := range diagonal {

@@ -96,7 +96,7 @@ type together struct {
 // together has room for so many rows.
 func (e *feedback) together(rows, threads int) *together {
 	n := rows * e.cols
-	return &together{e: e, b: &batch{target: kernel.Floats(n), work: kernel.Floats(n), code: kernel.Floats(n)}, threads: threads}
+	return &together{e: e, b: &batch{target: kernel.Scratch(n), work: kernel.Scratch(n), code: kernel.Scratch(n)}, threads: threads}
 }
 
 // each calls f for runs of rows, of which row is the first, and returns the first error.

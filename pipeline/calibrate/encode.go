@@ -121,7 +121,7 @@ func (c *coder) encodeAll(all []*encoding, st *quant.Stats) (err error) {
 		if e.layout, err = e.spec.Layout(e.Rows, e.Cols); err != nil {
 			return e.named(err)
 		}
-		e.file, e.hat = make([]byte, e.layout.Bytes()), kernel.Floats(len(e.Data))
+		e.file, e.hat = make([]byte, e.layout.Bytes()), kernel.Scratch(len(e.Data))
 		e.aim = e.Matrix
 		if e.spec.Bits == 16 {
 			continue
@@ -357,9 +357,9 @@ func offloadForm(parts []float64, a, b []float32, rows, cols int, h kernel.Facto
 	step := min(rows, deviceRows)
 	var difference []float32
 	if b != nil {
-		difference = kernel.Floats(step * cols)
+		difference = kernel.Scratch(step * cols)
 	}
-	product := kernel.Floats(step * cols)
+	product := kernel.Scratch(step * cols)
 	blocks := len(parts) / max(rows, 1)
 	for ; from < rows; from += step {
 		n := min(step, rows-from)

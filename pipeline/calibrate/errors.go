@@ -102,7 +102,7 @@ func (e *encoders) together(w quant.Matrix, coders []*coder, specs []quant.Spec,
 	var blocks []quant.Blocks
 	var of []int // specs
 	size := len(w.Data)
-	hats := kernel.Floats(len(specs) * size)
+	hats := kernel.Scratch(len(specs) * size)
 	for i, c := range coders {
 		if c.last == nil {
 			var hat []float32

@@ -54,7 +54,7 @@ func (r *room) memory(n int) []float32 {
 	if unused > r.left {
 		r.drop()
 	}
-	return kernel.Floats(n)
+	return kernel.Scratch(n)
 }
 
 // pin tells a device of the memory of a matrix, for as long as it is not given up.

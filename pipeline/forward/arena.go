@@ -58,7 +58,7 @@ func (a *arena) take(n int) []float32 {
 	for len(a.rest) < n {
 		if a.next == len(a.kept) {
 			piece := max(n, min(max(a.size, smallestPiece), largestPiece))
-			a.kept, a.size = append(a.kept, kernel.Floats(piece)), a.size+piece
+			a.kept, a.size = append(a.kept, kernel.Scratch(piece)), a.size+piece
 		}
 		a.rest = a.kept[a.next]
 		a.next++

@@ -226,7 +226,7 @@ func (l *Layer) spaces(ctx context.Context, w Windows, f func(s *space) error) e
 	defer m.arenas.Put(a)
 	n := largest * m.cost.token
 	if cap(a.floats) < n {
-		a.floats = kernel.Floats(n)
+		a.floats = kernel.Scratch(n)
 	}
 	free := a.floats[:n]
 	for _, g := range groups {

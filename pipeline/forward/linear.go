@@ -440,7 +440,7 @@ func (m *Model) memory(l *Linear) []float32 {
 			return s.W
 		}
 	}
-	return kernel.Floats(l.Rows * l.Cols)
+	return kernel.Scratch(l.Rows * l.Cols)
 }
 
 // ReadRows writes rows of the weights from row first on to dst, [rows, Cols]: those in memory, or else those of the source.

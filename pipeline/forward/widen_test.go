@@ -65,7 +65,7 @@ func TestShared(t *testing.T) {
 		"Add": "sums", "Mul": "products and", "Scale": "scales of vectors", "Copy": "copies", "RMSNormRows": "RMSNorm",
 		"SincosLimit": "Sincos", "PanelRows": "Packed",
 		"HasDevice": "Offload", "Product": "Offload", "Part": "Offload", "Factor": "Offload", "ByRow": "Offload", "ByPosition": "Offload", "ByPanel": "Offload",
-		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "", "Room": "",
+		"AddParts": "Offload", "NewVersion": "Offload", "Parallel": "", "NonFinite": "", "Finite": "", "Floats": "", "Scratch": "", "Room": "",
 		"Step": "steps", "AddStep": "steps", "NormStep": "steps", "LinearStep": "steps", "RotateStep": "steps",
 		"AttendStep": "steps", "GateStep": "steps", "SigmoidStep": "steps",
 		"ConvolveStep": "steps", "RecurrenceStep": "steps", "ExpertsStep": "steps", "Vector": "steps",

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strings"
 	"sync"
 	"unsafe"
 )
@@ -18,12 +19,35 @@ var huge struct {
 	rest []float32
 }
 
-// Floats is make([]float32, n). For many values large pages are requested, as for weights.
+// Floats is make([]float32, n). For many values large pages are requested, as for weights, and many threads clear them.
 func Floats(n int) []float32 {
 	if n < hugeFloor {
 		return make([]float32, n)
 	}
-	return hugeFloats(n)
+	x := Scratch(n)
+	const unit = 1 << 20
+	Parallel(0, (n+unit-1)/unit, func(u, end int) { clear(x[u*unit : min(end*unit, n)]) })
+	return x
+}
+
+// Arbitrary, if not nil, sets what [Scratch] returns: for tests, because nothing may depend on it.
+var Arbitrary func(x []float32)
+
+// Scratch is Floats with arbitrary values. Clearing a gigabyte, as make does, takes a tenth of a second and a single thread.
+func Scratch(n int) (x []float32) {
+	if n < hugeFloor {
+		x = make([]float32, n)
+	} else {
+		var b strings.Builder // what it grows is the only memory of Go that is not cleared
+		b.Grow(4 * n)
+		b.WriteByte(0)
+		x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.StringData(b.String()))), n)
+		adviseHuge(x)
+	}
+	if Arbitrary != nil {
+		Arbitrary(x)
+	}
+	return x
 }
 
 // hugeFloats is make([]float32, n) for weights: memory for which large pages are requested, because the first
