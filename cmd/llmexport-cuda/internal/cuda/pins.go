@@ -4,7 +4,10 @@ import (
 	goruntime "runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // pinnedLeast is the size of memory, in bytes, below which pinning it costs more than it saves.
@@ -34,12 +37,19 @@ func (p *pins) has(x []float32) bool {
 	})
 }
 
-// Pin implements [kernel.Pinner]. Pinning takes a third of a second for a gigabyte, so it goes on after the return: until it is done, and where the
+// Pin implements [kernel.Pinner]. Pinning takes long, so it goes on after the return: until it is done, and where the
 // driver does not pin memory, pieces are copied.
 func (e *Engine) Pin(x []float32) (unpin func()) {
 	if 4*len(x) < pinnedLeast {
 		return func() {}
 	}
+	// New memory has no pages yet: the system makes them when they are written, here by all threads, and by a single one where the driver pins them.
+	const page = 1 << 10
+	kernel.Parallel(0, (len(x)+page-1)/page, func(i, end int) {
+		for ; i < end; i++ {
+			atomic.AddUint32((*uint32)(unsafe.Pointer(&x[i*page])), 0)
+		}
+	})
 	p, pinned := e.pins, make(chan bool, 1)
 	p.going.Go(func() { pinned <- p.pin(e, x) })
 	return func() {
