@@ -64,6 +64,7 @@ type Engine struct {
 	mu     sync.Mutex
 	failed error               // of the first call that failed; the card is not used afterwards
 	limit  uint64              // of all buffers
+	given  uint64              // bytes that the driver has given
 	piece  int                 // bytes, see pieceBytes
 	a, b   buffer              // factors that are not kept
 	inA    uint64              // the version of what is in a, or 0

@@ -106,6 +106,7 @@ func (e *Engine) drain() {
 				left = append(left, at)
 			} else if e.failed == nil {
 				e.do("cuMemFree", e.driver.free(at))
+				e.given -= size
 			}
 		}
 		if e.idle[size] = left; len(left) == 0 {
@@ -171,6 +172,9 @@ func (e *Engine) allocate(b *buffer, n uint64) bool {
 		*b = buffer{}
 		return false
 	}
+	if e.given+b.size > e.limit { // what a larger buffer has replaced waits, too
+		e.drain()
+	}
 	rc := e.driver.alloc(&b.at, b.size)
 	if rc == outOfMemory {
 		e.drain()
@@ -180,6 +184,7 @@ func (e *Engine) allocate(b *buffer, n uint64) bool {
 		*b = buffer{}
 		return false
 	}
+	e.given += b.size
 	return true
 }
 

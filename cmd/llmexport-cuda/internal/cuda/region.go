@@ -33,13 +33,14 @@ func (e *Engine) cut(b *buffer) bool {
 	}
 	if r.left < size {
 		var at uint64
-		if uint64(len(r.all)+1)*r.size > e.limit/regionShare || e.used()+e.idleBytes()+r.size > e.limit {
+		if uint64(len(r.all)+1)*r.size > e.limit/regionShare || e.given+r.size > e.limit {
 			return false
 		}
 		if rc := e.driver.alloc(&at, r.size); rc == outOfMemory || !e.do("cuMemAlloc", rc) {
 			return false
 		}
 		r.all, r.left = append(r.all, at), r.size
+		e.given += r.size
 	}
 	b.at = r.all[len(r.all)-1] + r.size - r.left
 	r.left -= size

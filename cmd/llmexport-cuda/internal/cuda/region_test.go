@@ -77,3 +77,24 @@ func TestRegions(t *testing.T) {
 		t.Errorf("%d regions", most)
 	}
 }
+
+// TestLimit makes buffers larger: the driver never gives more than the limit, also while those that they replace wait to be used again.
+func TestLimit(t *testing.T) {
+	e := engine(t)
+	e.limit = 6 << 20
+	whole, most := *e.driver, uint64(0)
+	counted := whole
+	counted.alloc = func(p *uint64, n uint64) int32 {
+		most = max(most, e.given+n)
+		return whole.alloc(p, n)
+	}
+	e.driver = &counted
+	for _, n := range []uint64{3, 5, 2, 6} {
+		if !e.room(map[*buffer]uint64{&e.a: n << 20}) {
+			t.Fatalf("no room for %d of 6 MiB: %v", n, e.Err())
+		}
+	}
+	if e.empty(); most > e.limit || e.given != 0 {
+		t.Errorf("%d bytes were given, %d after all has been given back", most, e.given)
+	}
+}

@@ -22,6 +22,8 @@ type team struct {
 	working  int                // how many of them are used
 	sharers  int                // calls of Apart that have not ended
 	memory   uint64             // of the others, each
+	left     uint64             // what they have while they do not work: regions, and sums
+	whole    uint64             // memory of all
 	given    map[*Engine]int    // pieces of work
 	versions map[uint64]*Engine // that have factors, while more than one works
 	sums     map[*float32]*Engine
@@ -65,8 +67,12 @@ func (t *team) part(n int) {
 	if n == 0 {
 		return
 	}
-	t.memory = own.limit / 2 / uint64(n)
-	own.limit -= uint64(n) * t.memory
+	t.whole = own.limit + t.left
+	t.memory = t.whole / 2 / uint64(n)
+	own.limit = t.whole - uint64(n)*t.memory
+	for _, other := range t.all[n+1:] {
+		own.limit -= min(other.given, own.limit)
+	}
 	own.shrink()
 	threads := own.threads
 	if n > 1 {
@@ -78,9 +84,10 @@ func (t *team) part(n int) {
 	t.working = n + 1
 }
 
-// join lets the card's own engine work alone. Sums that others have stay there.
+// join lets the card's own engine work alone. Sums that others have stay there, as regions do.
 func (t *team) join() {
-	for _, other := range t.all[1:t.working] {
+	t.left = 0
+	for _, other := range t.all[1:] {
 		func() {
 			other.mu.Lock()
 			defer other.mu.Unlock()
@@ -88,12 +95,13 @@ func (t *team) join() {
 			if other.enter() {
 				other.empty()
 			}
+			t.left += other.given
 		}()
 	}
 	own := t.all[0]
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	own.limit += uint64(t.working-1) * t.memory
+	own.limit = t.whole - min(t.left, t.whole)
 	t.working = 1
 	clear(t.versions)
 }

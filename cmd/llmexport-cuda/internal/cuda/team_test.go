@@ -110,7 +110,11 @@ func TestTeam(t *testing.T) {
 				t.Errorf("expert %d: %v, or other numbers", i, x.err)
 			}
 		}
-		if e.limit != limit || len(e.team.sums)+len(e.team.versions) > 0 {
+		left := uint64(0) // regions
+		for _, one := range e.team.all[1:] {
+			left += one.given
+		}
+		if e.limit+left != limit || left > limit/regionShare || len(e.team.sums)+len(e.team.versions) > 0 {
 			t.Errorf("the card's engine has %d bytes of %d, %d results and %d factors are elsewhere", e.limit, limit, len(e.team.sums), len(e.team.versions))
 		}
 	}
