@@ -37,7 +37,7 @@ var levels = []struct {
 	{0, []string{"runtime/kernel", "runtime/picture", "runtime/tokenizer", "runtime/template", "runtime/template/lower"}},
 	{0, []string{"runtime/prompt", "runtime/sound"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
-	{0, []string{"runtime/template/templatetest"}},
+	{0, []string{"runtime/template/templatetest", "runtime/kernel/kerneltest"}},
 	{0, []string{"internal/synthetic/shard", "internal/outliers"}},
 	{1, []string{"internal/disk", "internal/machine", "internal/sealed", "internal/sheet"}},
 	{1, []string{"internal/transfer"}},
@@ -109,6 +109,7 @@ var thirdParty = map[string][]string{
 	"runtime/template/lower":         {},
 	"runtime/template/syntax":        {},
 	"runtime/template/templatetest":  {},
+	"runtime/kernel/kerneltest":      {},
 
 	"internal/outliers":        {},
 	"internal/synthetic/shard": {},

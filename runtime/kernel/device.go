@@ -23,7 +23,8 @@ type Device interface {
 // Pinner is a [Device] that copies to and from memory that it was told of without a copy between.
 type Pinner interface {
 	Device
-	// Pin tells it of memory, which must stay until unpin is called. Work reads and writes it only before it returns.
+	// Pin tells it of memory, which must stay until unpin is called, and nobody else uses before Pin returns. Work reads and writes it only before
+	// it returns.
 	Pin(x []float32) (unpin func())
 }
 
