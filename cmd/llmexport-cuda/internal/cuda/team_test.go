@@ -184,3 +184,24 @@ func TestMomentsApart(t *testing.T) {
 		t.Errorf("%d numbers differ, %d sums are somewhere", n, len(e.team.sums))
 	}
 }
+
+// TestPartsLimit counts what a part of a card keeps while it does not work: the limit is that of all parts.
+func TestPartsLimit(t *testing.T) {
+	e := engine(t)
+	limit := e.limit
+	for range 2 {
+		e.Apart(2)
+		other := e.team.all[1]
+		if other.cuts.size = 1 << 20; e.limit+other.limit != limit {
+			t.Fatalf("%d and %d bytes of %d", e.limit, other.limit, limit)
+		}
+		x, dst := kernel.Factor{Data: smallOf(rand.New(rand.NewPCG(38, 1)), 8*64), Layout: kernel.ByPosition, Stride: 64}, make([]float32, 64*64)
+		if !e.Compute(&kernel.Product{Dst: dst, Rows: 64, Cols: 64, Stride: 64, Sum: kernel.AddLower, Parts: []kernel.Part{{A: x, B: x, K: 8}}, Stay: true}) ||
+			e.Settle(dst) != nil {
+			t.Fatal(e.Err())
+		}
+		if e.Apart(1); len(other.cuts.all) != 1 || e.limit+other.given != limit {
+			t.Fatalf("%d bytes, and %d in %d regions, of %d", e.limit, other.given, len(other.cuts.all), limit)
+		}
+	}
+}
