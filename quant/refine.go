@@ -230,7 +230,7 @@ func (r *refinement) start() {
 	r.grad, r.change, r.spread = make([]float32, m*width), make([]float32, m*width), make([]float32, m*width)
 	r.spreads = make([]lane, (m+r.unit-1)/r.unit)
 	if r.threads > 2 && n > width {
-		r.next, r.later, r.aheads = newColumns(m, width), make([]float32, (segments(n)-1)*m*width), make([]lane, len(r.spreads))
+		r.next, r.later, r.aheads = newColumns(m, width), make([]float32, (kernel.Segments(n)-1)*m*width), make([]lane, len(r.spreads))
 		r.next.grad, r.next.change = make([]float32, m*width), make([]float32, m*width)
 	}
 	for at := 0; at < n; at += width {
@@ -260,9 +260,6 @@ func newColumns(m, width int) *columns {
 	return &columns{square: make([]float32, width*width), diagonal: make([]float32, width), code: make([]float32, m*width),
 		refits: make([]float32, m*2*width), fits: make([]fit, m)}
 }
-
-// segments is the number of segments of a sum over n positions.
-func segments(n int) int { return (n + kernel.Segment - 1) / kernel.Segment }
 
 // refineRows is the most rows of a product that a thread computes at a time, refineLay the cost of laying out the other factor, in
 // rows.
@@ -463,7 +460,7 @@ func (r *refinement) push(u, from, to int) {
 // were any. With the last one the errors change.
 func (r *refinement) spreadOut(done int) bool {
 	m, width := r.rows, r.count
-	ready, all := done*refinePanel/kernel.Segment, segments(m)
+	ready, all := done*refinePanel/kernel.Segment, kernel.Segments(m)
 	if done == r.panels() {
 		ready = all
 	}
@@ -490,7 +487,7 @@ func (r *refinement) spreadOut(done int) bool {
 // sums of gradients does not depend on the columns that move, which all lie in that one. Sums of segments after it are kept apart until it is
 // added.
 func (r *refinement) goAhead() bool {
-	c, n, last := r.next, r.cols, segments(r.cols)+1
+	c, n, last := r.next, r.cols, kernel.Segments(r.cols)+1
 	if c == nil || c.count == 0 {
 		return false
 	}
@@ -509,7 +506,7 @@ func (r *refinement) goAhead() bool {
 	for u := range r.aheads {
 		l, from, to := &r.aheads[u], u*r.unit, min((u+1)*r.unit, r.rows)
 		at := int(l.done.Load())
-		if at < 0 || at > last || at == last && !r.remote && int(r.spreads[u].done.Load()) < segments(r.rows) {
+		if at < 0 || at > last || at == last && !r.remote && int(r.spreads[u].done.Load()) < kernel.Segments(r.rows) {
 			continue
 		}
 		if l.advance(at+1, func(at int) {
@@ -518,7 +515,7 @@ func (r *refinement) goAhead() bool {
 				r.prepareMoves(c, from, to)
 			case at == last:
 				product(c.grad, present, from, to)
-				for s := present + 1; s < segments(n); s++ {
+				for s := present + 1; s < kernel.Segments(n); s++ {
 					kernel.Add(c.grad[from*c.count:to*c.count], c.grad[from*c.count:to*c.count], later(s)[from*c.count:to*c.count])
 				}
 				r.ridgeOf(c, from, to)

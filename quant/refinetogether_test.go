@@ -66,10 +66,7 @@ func (d *multiplier) refine(r *kernel.Refinement, run kernel.Run) {
 			for i := range m {
 				kernel.AddScaled(gradients[i*width:(i+1)*width], pulled[i*n+lo:][:width], r.Ridge)
 			}
-			next := lo + width
-			if next == n {
-				next = 0
-			}
+			next := (lo + width) % n
 			if next == 0 && sweep+1 == r.Sweeps {
 				next = -1
 			}

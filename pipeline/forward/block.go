@@ -86,6 +86,7 @@ type space struct {
 	side, dSide []float32
 	kept        *arena        // of a pass that keeps values for gradients, or nil
 	tally       *effort.Tally // of work that is done, or nil
+	givesWay    bool          // see [GiveWay]
 	// observe, if not nil, receives the input of every linear layer before it runs; an error ends the pass.
 	observe func(l *arch.Linear, x []float32) error
 }
@@ -145,7 +146,7 @@ func (s *space) linear(ctx context.Context, x []float32, n int, to ...output) er
 		}
 	}
 	for i := range list {
-		list[i].givesWay = givesWay(ctx)
+		list[i].givesWay = s.givesWay
 	}
 	multiply(s.threads, x, n, list...)
 	return context.Cause(ctx)

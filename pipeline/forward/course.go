@@ -353,7 +353,6 @@ func (s *space) offloaded(ctx context.Context, dst, h []float32, b *branch, whol
 	if !ok || err != nil {
 		return false, err
 	}
-	r.GivesWay = givesWay(ctx)
 	return r.offload(s), context.Cause(ctx)
 }
 
@@ -408,6 +407,7 @@ func (s *space) course(h, dst []float32) *course {
 	}
 	r := &course{model: s.Model, held: s.held, matrices: map[place]int{}}
 	r.Rows, r.Windows, r.States, r.Out = s.tokens(), s.lengths, h[:s.tokens()*s.decoder.Hidden], dst
+	r.GivesWay = s.givesWay
 	r.matrix(states, s.decoder.Hidden)
 	return r
 }

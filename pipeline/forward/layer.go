@@ -230,7 +230,7 @@ func (l *Layer) spaces(ctx context.Context, w Windows, f func(s *space) error) e
 	}
 	free := a.floats[:n]
 	for _, g := range groups {
-		if err := f(&space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx)}); err != nil {
+		if err := f(&space{Model: m, group: g, held: l.held, free: free, tally: effort.TallyOf(ctx), givesWay: givesWay(ctx)}); err != nil {
 			return err
 		}
 	}

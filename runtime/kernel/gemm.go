@@ -17,6 +17,9 @@ const gemmSegment = 256
 // Segment is how many positions a piece of a product has, or a multiple of it, see [MatMulAdd].
 const Segment = gemmSegment
 
+// Segments is the number of segments of a sum over n positions.
+func Segments(n int) int { return (n + Segment - 1) / Segment }
+
 // MatMulT computes dst = a · bᵀ for row-major float32 matrices: a is [m, k], b is [n, k] (the rows of a
 // weight matrix), dst is [m, n]. Row i of dst begins at dst[i*ldd], of a at a[i*lda], of b at b[i*ldb];
 // ldd >= n, lda >= k, ldb >= k. Elements of dst outside the m x n window are left alone. dst may not

@@ -38,7 +38,7 @@ func Scratch(n int) (x []float32) {
 	if n < hugeFloor {
 		x = make([]float32, n)
 	} else {
-		var b strings.Builder // what it grows is the only memory of Go that is not cleared
+		var b strings.Builder // unlike make it does not clear what it allocates
 		b.Grow(4 * n)
 		b.WriteByte(0)
 		x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.StringData(b.String()))), n)

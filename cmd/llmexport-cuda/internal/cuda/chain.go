@@ -117,9 +117,9 @@ func (e *Engine) headsOf(c *kernel.Chain, x *kernel.AttendStep) (heads, bytes in
 	p := &c.Pasts.Of[x.Past]
 	from, _ := x.Span(c.At)
 	n, shared := c.At+1-from, x.Heads/p.Heads
-	parts := segments(n)
+	segments := kernel.Segments(n)
 	for heads = min(mostHeads, shared); heads > 0; heads-- {
-		if bytes = (4*heads*(n+parts*p.Value) + 15) &^ 15; shared%heads == 0 && bytes <= e.mostAdded {
+		if bytes = (4*heads*(n+segments*p.Value) + 15) &^ 15; shared%heads == 0 && bytes <= e.mostAdded {
 			break
 		}
 	}

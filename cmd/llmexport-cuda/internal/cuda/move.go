@@ -75,11 +75,9 @@ func (e *Engine) moveRuns(w *kernel.Refinement, list []kernel.Run, own, hessian 
 		return false
 	}
 	k := argument(w, &x, hessian)
-	e.mu.Unlock()
-	end := e.order.leave()
-	call, rc := e.moveAll(w, list, c, &x, &k)
-	end()
-	e.mu.Lock()
+	var call string
+	var rc int32
+	e.aside(func() { call, rc = e.moveAll(w, list, c, &x, &k) })
 	return e.do(call, rc) && e.failed == nil
 }
 
@@ -100,9 +98,6 @@ func (e *Engine) widen(c *course, n int) bool {
 // move.
 func ahead(w *kernel.Refinement) bool { return w.Cols > kernel.Segment && kernel.Segment%w.Block == 0 }
 
-// segments is the number of segments of a sum over n positions.
-func segments(n int) int { return (n + kernel.Segment - 1) / kernel.Segment }
-
 // moveAll does all sweeps. It returns the call of the driver that failed. Nothing of the engine changes, so that others may use it meanwhile.
 func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *laid, k *refinement) (failed string, rc int32) {
 	do := func(call string, code int32) bool {
@@ -115,7 +110,7 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 		at, sweep, segment, runs := int32(lo), int32(0), int32(but), len(list)
 		arguments := []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&at), unsafe.Pointer(&sweep), unsafe.Pointer(&segment)}
 		if kind == aheads {
-			arguments, runs = []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&at), unsafe.Pointer(&segment)}, runs*segments(w.Cols)
+			arguments, runs = []unsafe.Pointer{unsafe.Pointer(k), unsafe.Pointer(&at), unsafe.Pointer(&segment)}, runs*kernel.Segments(w.Cols)
 		}
 		return do(launches, e.start(c.stream, kind, (x.longest+refineRows-1)/refineRows, runs, arguments...))
 	}
@@ -141,10 +136,7 @@ func (e *Engine) moveAll(w *kernel.Refinement, list []kernel.Run, c course, x *l
 			changes := both[turn] // those before may still travel until gradients have come
 			turn = 1 - turn
 			clear(changes[n:])
-			next := lo + w.Block
-			if next == w.Cols {
-				next = 0
-			}
+			next := (lo + w.Block) % w.Cols
 			if next == 0 && sweep+1 == w.Sweeps {
 				next = -1
 			}

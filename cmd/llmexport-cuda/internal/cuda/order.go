@@ -13,9 +13,9 @@ const quietPerMultiplication = 25e-15 * float64(time.Second)
 
 // order lets work that gives way wait for other work.
 type order struct {
-	others atomic.Int32 // pieces of work that do not give way and have not ended
-	apart  atomic.Int32 // those of them that leave the card to others: while rows move
-	last   atomic.Int64 // when one of them ended, in nanoseconds since the epoch
+	others atomic.Int32 // unfinished work that does not give way
+	apart  atomic.Int32 // what of that leaves the card to others: while rows move
+	last   atomic.Int64 // when some of it ended, in nanoseconds since the epoch
 }
 
 // begin returns when a piece of work may begin, and what to call at its end.
@@ -42,10 +42,18 @@ func (o *order) free(quiet time.Duration) bool {
 	return apart > 0 || time.Since(time.Unix(0, o.last.Load())) > quiet
 }
 
-// leave counts work that leaves the card to others until the function is called that it returns.
-func (o *order) leave() (end func()) {
+// leave calls f, while work leaves the card to others.
+func (o *order) leave(f func()) {
 	o.apart.Add(1)
-	return func() { o.apart.Add(-1) }
+	defer o.apart.Add(-1)
+	f()
+}
+
+// aside calls f, which changes nothing of the engine, while others use it.
+func (e *Engine) aside(f func()) {
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	e.order.leave(f)
 }
 
 func givesWay(w kernel.Work) bool {

@@ -24,8 +24,7 @@ func TestOrder(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 		if apart {
-			defer o.leave()()
-			<-began
+			o.leave(func() { <-began })
 		}
 		end()
 		<-began

@@ -53,7 +53,7 @@ func (l *layout) lay(w *kernel.Refinement, list []kernel.Run, where seat) (x lai
 		r := run{pulled: l.take(m * w.Cols), gradient: x.gradients + at, change: x.changes + at, outputs: l.take(m * m), rows: int64(m)}
 		if from += m; where == here {
 			if r.moved = x.changes + 4*uint64(x.rows*w.Block+i); ahead(w) {
-				r.ahead = l.take(segments(w.Cols) * m * w.Block)
+				r.ahead = l.take(kernel.Segments(w.Cols) * m * w.Block)
 			}
 		} else {
 			r.kq, r.fits, r.code, r.scale = l.take(m*w.Block), l.take(8*m), l.take((m*w.Cols+3)/4), l.take(len(one.Scale))
@@ -182,11 +182,8 @@ func (e *Engine) course() (c course, ok bool) {
 
 // ends waits for the end of a course. Others may use the card meanwhile.
 func (e *Engine) ends(c course) bool {
-	e.mu.Unlock()
-	end := e.order.leave()
-	rc := e.driver.await(c.end)
-	end()
-	e.mu.Lock()
+	var rc int32
+	e.aside(func() { rc = e.driver.await(c.end) })
 	return e.do("cuEventSynchronize", rc) && e.failed == nil
 }
 

@@ -20,10 +20,7 @@ type team struct {
 	mu       sync.Mutex
 	all      []*Engine          // the first is the card's own
 	working  int                // how many of them are used
-	sharers  int                // calls of Apart that have not ended
-	memory   uint64             // of the others, each
-	left     uint64             // what they have while they do not work: regions, and sums
-	whole    uint64             // memory of all
+	sharers  int                // calls of Apart in progress
 	given    map[*Engine]int    // pieces of work
 	versions map[uint64]*Engine // that have factors, while more than one works
 	sums     map[*float32]*Engine
@@ -47,7 +44,8 @@ func (e *Engine) Apart(n int) {
 	}
 }
 
-// part makes up to n engines work in addition to the card's own, which gives them half of its memory.
+// part makes up to n engines work in addition to the card's own, which gives them half of its memory. What they have while they do not work,
+// regions and sums, is not the own engine's.
 func (t *team) part(n int) {
 	own := t.all[0]
 	own.mu.Lock()
@@ -67,27 +65,26 @@ func (t *team) part(n int) {
 	if n == 0 {
 		return
 	}
-	t.whole = own.limit + t.left
-	t.memory = t.whole / 2 / uint64(n)
-	own.limit = t.whole - uint64(n)*t.memory
-	for _, other := range t.all[n+1:] {
-		own.limit -= min(other.given, own.limit)
+	for _, other := range t.all[1 : n+1] {
+		own.limit += other.given
 	}
+	memory := own.limit / 2 / uint64(n)
+	own.limit -= uint64(n) * memory
 	own.shrink()
 	threads := own.threads
 	if n > 1 {
 		threads = max(1, goruntime.GOMAXPROCS(0)/(n+1))
 	}
 	for _, other := range t.all[1 : n+1] {
-		other.limit, other.least, other.threads = t.memory, own.least, threads
+		other.limit, other.least, other.threads = memory, own.least, threads
 	}
 	t.working = n + 1
 }
 
 // join lets the card's own engine work alone. Sums that others have stay there, as regions do.
 func (t *team) join() {
-	t.left = 0
-	for _, other := range t.all[1:] {
+	back := uint64(0)
+	for _, other := range t.all[1:t.working] {
 		func() {
 			other.mu.Lock()
 			defer other.mu.Unlock()
@@ -95,13 +92,13 @@ func (t *team) join() {
 			if other.enter() {
 				other.empty()
 			}
-			t.left += other.given
+			back += other.limit - min(other.given, other.limit)
 		}()
 	}
 	own := t.all[0]
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	own.limit = t.whole - min(t.left, t.whole)
+	own.limit += back
 	t.working = 1
 	clear(t.versions)
 }
